@@ -265,6 +265,46 @@ class Tags(unittest.TestCase):
             self.assertEqual(s.post("/v1/chat/completions", chat("x", tools=many[:40])).status, 200)
             self.assertEqual(s.post("/v1/chat/completions", chat("x", tools=[])).status, 200)
 
+    def test_streams_have_the_items_of_whole_answers(self):
+        """Text after a call is an item of its own, in its place; an answer that says nothing is the same in both ways."""
+        function = {"name": "add", "parameters": {"type": "object", "properties": {"a": {"enum": [1, 20, 300]}},
+                                                  "required": ["a"]}}
+        kinds = set()
+        with Server("--chat-template-file", self.templates["hermes"], model="tags.gguf") as s:
+            token = s.post("/tokenize", {"content": "<tool_call>", "parse_special": True}).json["tokens"][0]
+            nothing = {"seed": 1, "max": 20, "grammar": 'root ::= ""'}
+            for fields in [{"seed": i, "max": 120, "logit_bias": {token: 7}} for i in range(5)] + [nothing]:
+                most = fields.pop("max")
+                tools = {} if "grammar" in fields else {"tools": [{"type": "function", **function}]}
+                body = {"input": "x", "temperature": 1, "max_output_tokens": most, **tools, **fields}
+                whole = s.post("/v1/responses", body).json["output"]
+                events = s.post("/v1/responses", {**body, "stream": True}).events
+                self.assertEqual([(x["item"]["type"], x["output_index"]) for x in events
+                                  if x["type"] == "response.output_item.added"],
+                                 [(x["type"], i) for i, x in enumerate(whole)])
+                done = [x["item"] for x in events if x["type"] == "response.output_item.done"]
+                self.assertEqual(done, events[-1]["response"]["output"])
+                told = [{k: v for k, v in x.items() if k not in ("id", "call_id")} for x in done]
+                self.assertEqual(told, [{k: v for k, v in x.items() if k not in ("id", "call_id")} for x in whole])
+                kinds.add(tuple(x["type"] for x in whole))
+
+                tools = {} if "grammar" in fields else {"tools": [{"name": "add", "input_schema": function["parameters"]}]}
+                body = {**chat("x"), "temperature": 1, "max_tokens": most, **tools, **fields}
+                whole = s.post("/v1/messages", body).json["content"]
+                events = s.post("/v1/messages", {**body, "stream": True}).events
+                self.assertEqual([(x["index"], x["content_block"]["type"]) for x in events
+                                  if x["type"] == "content_block_start"],
+                                 [(i, x["type"]) for i, x in enumerate(whole)])
+                for i, block in enumerate(whole):
+                    text = "".join(x["delta"].get("text", "") + x["delta"].get("partial_json", "") for x in events
+                                   if x["type"] == "content_block_delta" and x["index"] == i)
+                    if block["type"] == "tool_use":
+                        self.assertEqual(json.loads(text or "{}"), block["input"])
+                    else:
+                        self.assertEqual(text, block["text"])
+        self.assertIn(("message",), kinds)
+        self.assertTrue(any("message" in k[k.index("function_call"):] for k in kinds if "function_call" in k), kinds)
+
     # what llama.vim sends as a chunk of another file comes, and when the cursor rests (autoload/llama.vim of 2025)
     CHUNK = {"text": "def add(a, b):\n    return a + b\n", "time": [5, 123456], "filename": "sum.py"}
     VIM_CHUNKS = {"input_prefix": "", "input_suffix": "", "input_extra": [CHUNK], "prompt": "", "n_predict": 0,
@@ -287,7 +327,7 @@ class Tags(unittest.TestCase):
                 return s.post("/tokenize", {"content": text, "parse_special": special}).json["tokens"]
             chunks = s.post("/infill", self.VIM_CHUNKS)
             self.assertEqual((chunks.status, chunks.json), (200, {}))
-            a = s.post("/infill", self.VIM_FILL).json
+            a = s.post("/infill", {**self.VIM_FILL, "ignore_eos": True}).json
             self.assertEqual(set(a), set(self.VIM_FILL["response_fields"]))
             self.assertIsInstance(a["content"], str)
             self.assertEqual(a["timings/predicted_n"], 12)

@@ -74,7 +74,7 @@ class Files(unittest.TestCase):
 
 class Log(unittest.TestCase):
     def test_a_line_per_request(self):
-        with Server("-np", "1", "-c", "4096") as s:
+        with Server("-np", "1", "-c", "4096", "--ignore-eos") as s:
             requests = [("/v1/chat/completions", chat("hello")), ("/v1/chat/completions", chat("hello", stream=True)),
                         ("/v1/completions", {"prompt": ["a b", "c d"], "n": 2, "max_tokens": 3}),
                         ("/v1/messages", {**chat("hello"), "max_tokens": 4}), ("/completion", {"prompt": "x", "n_predict": 4}),

@@ -324,7 +324,8 @@ static bool convert_output(json_t *out, const json_t *body, serve_error *error)
 bool serve_messages_convert(serve_ask *ask, serve_error *error)
 {
     static const char *const same[] = {"model", "max_tokens", "temperature",    "top_p",   "top_k",               "stream",
-                                       "seed",  "min_p",      "return_origins", "grammar", "chat_template_kwargs"};
+                                       "seed",  "min_p",      "return_origins", "grammar", "logit_bias",
+                                       "chat_template_kwargs"};
     const json_t *thinking = json_object_get(ask->body, "thinking");
     json_t *body = json_object();
     bool ok = body != NULL;
@@ -346,8 +347,6 @@ bool serve_messages_convert(serve_ask *ask, serve_error *error)
 }
 
 /* ---- Answers ------------------------------------------------------------------------------------------------------- */
-
-enum { BLOCK_NONE, BLOCK_TEXT, BLOCK_THINKING, BLOCK_TOOL };
 
 static json_t *usage(const serve_reply_state *r)
 {
@@ -381,49 +380,48 @@ static bool begin(serve_reply_state *r)
 
 static bool close_block(serve_reply_state *r, serve_said *s)
 {
-    if (s->block == BLOCK_NONE) return true;
-    s->block = BLOCK_NONE;
+    if (!s->block_open) return true;
+    s->block_open = false;
     return serve_put_event(r, "content_block_stop",
-                           json_pack("{s:s, s:i}", "type", "content_block_stop", "index", s->n_blocks++));
+                           json_pack("{s:s, s:i}", "type", "content_block_stop", "index", s->n_begun - 1));
 }
 
-static bool open_block(serve_reply_state *r, serve_said *s, int kind, json_t *block)
+/* Begins the newest block, if that has not been done. */
+static bool open_block(serve_reply_state *r, serve_said *s)
 {
-    const bool closed = close_block(r, s);
-    s->block = kind;
-    return serve_put_event(
-               r, "content_block_start",
-               json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", s->n_blocks, "content_block", block)) &&
-           closed;
+    if ((size_t)s->n_begun == s->n_blocks) return true;
+    if (!close_block(r, s)) return false;
+    const int i = s->n_begun++;
+    const serve_block *b = &s->blocks[i];
+    s->block_open = true;
+    json_t *block;
+    if (b->kind == ANSWER_CONTENT) block = json_pack("{s:s, s:s}", "type", "text", "text", "");
+    else if (b->kind == ANSWER_REASONING)
+        block = json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", "", "signature", "");
+    else
+        block = json_pack("{s:s, s:s, s:s, s:{}}", "type", "tool_use", "id", s->calls[b->from].id, "name",
+                          s->calls[b->from].name, "input");
+    return serve_put_event(r, "content_block_start",
+                           json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", i, "content_block", block));
 }
 
 static bool put_delta(serve_reply_state *r, serve_said *s, const char *type, const char *field, const answer_event *e)
 {
     return serve_put_event(r, "content_block_delta",
-                           json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", s->n_blocks, "delta",
-                                     "type", type, field, app_json_text(e->text, e->n)));
+                           json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", s->n_begun - 1,
+                                     "delta", "type", type, field, app_json_text(e->text, e->n)));
 }
 
 static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
 {
+    if (e->kind == ANSWER_CALL_END) return close_block(r, s);
+    if (!open_block(r, s)) return false;
     switch (e->kind) {
-    case ANSWER_CONTENT:
-        if (s->block != BLOCK_TEXT && !open_block(r, s, BLOCK_TEXT, json_pack("{s:s, s:s}", "type", "text", "text", "")))
-            return false;
-        return put_delta(r, s, "text_delta", "text", e);
-    case ANSWER_REASONING:
-        if (s->block != BLOCK_THINKING &&
-            !open_block(r, s, BLOCK_THINKING,
-                        json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", "", "signature", "")))
-            return false;
-        return put_delta(r, s, "thinking_delta", "thinking", e);
-    case ANSWER_CALL:
-        return open_block(r, s, BLOCK_TOOL,
-                          json_pack("{s:s, s:s, s:s, s:{}}", "type", "tool_use", "id", e->id, "name", e->name, "input"));
+    case ANSWER_CONTENT: return put_delta(r, s, "text_delta", "text", e);
+    case ANSWER_REASONING: return put_delta(r, s, "thinking_delta", "thinking", e);
     case ANSWER_ARGUMENTS: return put_delta(r, s, "input_json_delta", "partial_json", e);
-    case ANSWER_CALL_END: return close_block(r, s);
+    default: return true;
     }
-    return true;
 }
 
 static bool end_choice(serve_reply_state *r, serve_said *s)
@@ -447,22 +445,22 @@ static bool fail(serve_reply_state *r)
     return serve_put_event(r, "error", serve_messages_error(&r->error));
 }
 
-/* Returns the answer's blocks in the order reasoning, text, calls. */
+static json_t *whole_block(const serve_said *s, const serve_block *b)
+{
+    if (b->kind == ANSWER_CONTENT) return json_pack("{s:s, s:o}", "type", "text", "text", serve_json_part(&s->content, b));
+    if (b->kind == ANSWER_REASONING)
+        return json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", serve_json_part(&s->reasoning, b), "signature", "");
+    const serve_tool_call *c = &s->calls[b->from];
+    return json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", c->id, "name", c->name, "input",
+                     serve_json_arguments(c));
+}
+
 static json_t *blocks_of(const serve_said *s)
 {
     json_t *list = json_array();
     bool ok = list != NULL;
-    if (ok && s->reasoning.n)
-        ok = !json_array_append_new(list, json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking",
-                                                    serve_json_string(&s->reasoning), "signature", ""));
-    if (ok && s->content.n)
-        ok = !json_array_append_new(list, json_pack("{s:s, s:o}", "type", "text", "text", serve_json_string(&s->content)));
-    for (size_t i = 0; ok && i < s->n_calls; i++) {
-        const serve_tool_call *c = &s->calls[i];
-        json_t *input = serve_json_arguments(c);
-        ok = !json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", c->id, "name", c->name,
-                                                    "input", input));
-    }
+    for (size_t i = 0; ok && i < s->n_blocks; i++)
+        ok = !json_array_append_new(list, whole_block(s, &s->blocks[i]));
     if (ok) return list;
     json_decref(list);
     return NULL;

@@ -6,8 +6,6 @@
 
 /* ---- Answers ---------------------------------------------------------------------------------------------------------- */
 
-enum { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
-
 /* Writes the id of an item: the prefix, the random letters of the answer's id, and the item's number. */
 static const char *item_id(const serve_reply_state *r, const char *prefix, int i, char out[64])
 {
@@ -77,22 +75,27 @@ static json_t *usage(const serve_reply_state *r)
                      "reasoning_tokens", 0, "total_tokens", (json_int_t)(r->ask.n_tokens + n));
 }
 
+/* Returns a whole block as an item. */
+static json_t *block_item(const serve_reply_state *r, const serve_said *s, int i)
+{
+    const serve_block *b = &s->blocks[i];
+    if (b->kind == ANSWER_CALL) return call_item(r, i, &s->calls[b->from], false);
+    if (b->kind == ANSWER_REASONING) return reasoning_item(r, i, serve_json_part(&s->reasoning, b));
+    return whole_message(r, i, text_part(serve_json_part(&s->content, b)));
+}
+
 /* Returns the response. If status is NULL it has ended: the status follows from the finish reason, and the output holds the
- * items in the order reasoning, text, calls.
+ * items; an answer that says nothing is an empty message.
  */
 static json_t *response(const serve_reply_state *r, const char *status)
 {
     const serve_said *s = &r->said[0];
     json_t *output = json_array();
     bool ok = output != NULL;
-    int i = 0;
     const bool whole = !status, cut = whole && serve_said_finish(s) == SERVE_FINISH_LENGTH;
-    if (ok && whole && s->reasoning.n)
-        ok = !json_array_append_new(output, reasoning_item(r, i++, serve_json_string(&s->reasoning)));
-    if (ok && whole && (s->content.n || !s->n_calls))
-        ok = !json_array_append_new(output, whole_message(r, i++, text_part(serve_json_string(&s->content))));
-    for (size_t k = 0; ok && whole && k < s->n_calls; k++)
-        ok = !json_array_append_new(output, call_item(r, i++, &s->calls[k], false));
+    for (size_t i = 0; ok && whole && i < s->n_blocks; i++)
+        ok = !json_array_append_new(output, block_item(r, s, (int)i));
+    if (ok && whole && !s->n_blocks) ok = !json_array_append_new(output, whole_message(r, 0, text_part(json_string(""))));
     if (!ok) {
         json_decref(output);
         return NULL;
@@ -145,12 +148,6 @@ static bool put_part(serve_reply_state *r, const char *type, int i, json_t *part
                          "part", part));
 }
 
-/* Returns the open item's text: the text of its kind from `from` on, where the item before it ended. */
-static json_t *since(const app_text *text, size_t from)
-{
-    return app_json_text(text->data ? text->data + from : "", text->n - from);
-}
-
 /* Ends a call. A custom tool's input is a string inside JSON, so it is sent at once, when the JSON is complete. */
 static bool close_call(serve_reply_state *r, const serve_tool_call *c, int i)
 {
@@ -161,32 +158,43 @@ static bool close_call(serve_reply_state *r, const serve_tool_call *c, int i)
            put_item(r, "response.output_item.done", i, call_item(r, i, c, false));
 }
 
-static bool close_item(serve_reply_state *r, serve_said *s)
+static bool close_message(serve_reply_state *r, int i, const app_text *text, const serve_block *b)
 {
-    const int i = s->n_blocks, kind = s->block;
-    if (kind == ITEM_NONE) return true;
-    s->block = ITEM_NONE;
-    s->n_blocks++;
-    if (kind == ITEM_CALL) return close_call(r, &s->calls[s->n_calls - 1], i);
-    if (kind == ITEM_REASONING)
-        return put_piece(r, "response.reasoning_text.done", "rs", i, "text", since(&s->reasoning, s->block_from)) &&
-               put_item(r, "response.output_item.done", i, reasoning_item(r, i, since(&s->reasoning, s->block_from)));
-    return put_piece(r, "response.output_text.done", "msg", i, "text", since(&s->content, s->block_from)) &&
-           put_part(r, "response.content_part.done", i, text_part(since(&s->content, s->block_from))) &&
-           put_item(r, "response.output_item.done", i, whole_message(r, i, text_part(since(&s->content, s->block_from))));
+    return put_piece(r, "response.output_text.done", "msg", i, "text", serve_json_part(text, b)) &&
+           put_part(r, "response.content_part.done", i, text_part(serve_json_part(text, b))) &&
+           put_item(r, "response.output_item.done", i, whole_message(r, i, text_part(serve_json_part(text, b))));
 }
 
-static bool open_item(serve_reply_state *r, serve_said *s, int kind, size_t from)
+static bool close_item(serve_reply_state *r, serve_said *s)
 {
-    if (!close_item(r, s)) return false;
-    const int i = s->n_blocks;
-    s->block = kind;
-    s->block_from = from;
-    if (kind == ITEM_CALL)
-        return put_item(r, "response.output_item.added", i, call_item(r, i, &s->calls[s->n_calls - 1], true));
-    if (kind == ITEM_REASONING) return put_item(r, "response.output_item.added", i, reasoning_item(r, i, json_string("")));
+    if (!s->block_open) return true;
+    s->block_open = false;
+    const int i = s->n_begun - 1;
+    const serve_block *b = &s->blocks[i];
+    if (b->kind == ANSWER_CALL) return close_call(r, &s->calls[b->from], i);
+    if (b->kind == ANSWER_CONTENT) return close_message(r, i, &s->content, b);
+    return put_piece(r, "response.reasoning_text.done", "rs", i, "text", serve_json_part(&s->reasoning, b)) &&
+           put_item(r, "response.output_item.done", i, block_item(r, s, i));
+}
+
+static bool open_message(serve_reply_state *r, int i)
+{
     return put_item(r, "response.output_item.added", i, message_item(r, i, json_array(), true)) &&
            put_part(r, "response.content_part.added", i, text_part(json_string("")));
+}
+
+/* Begins the newest block's item, if that has not been done. */
+static bool open_item(serve_reply_state *r, serve_said *s)
+{
+    if ((size_t)s->n_begun == s->n_blocks) return true;
+    if (!close_item(r, s)) return false;
+    const int i = s->n_begun++;
+    const serve_block *b = &s->blocks[i];
+    s->block_open = true;
+    if (b->kind == ANSWER_CONTENT) return open_message(r, i);
+    return put_item(r, "response.output_item.added", i,
+                    b->kind == ANSWER_CALL ? call_item(r, i, &s->calls[b->from], true)
+                                           : reasoning_item(r, i, json_string("")));
 }
 
 static bool begin(serve_reply_state *r)
@@ -197,25 +205,24 @@ static bool begin(serve_reply_state *r)
 
 static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
 {
+    if (e->kind == ANSWER_CALL_END) return close_item(r, s);
+    if (!open_item(r, s)) return false;
+    const int i = s->n_begun - 1;
     switch (e->kind) {
-    case ANSWER_CONTENT:
-        if (s->block != ITEM_MESSAGE && !open_item(r, s, ITEM_MESSAGE, s->content.n - e->n)) return false;
-        return put_piece(r, "response.output_text.delta", "msg", s->n_blocks, "delta", app_json_text(e->text, e->n));
-    case ANSWER_REASONING:
-        if (s->block != ITEM_REASONING && !open_item(r, s, ITEM_REASONING, s->reasoning.n - e->n)) return false;
-        return put_piece(r, "response.reasoning_text.delta", "rs", s->n_blocks, "delta", app_json_text(e->text, e->n));
-    case ANSWER_CALL: return open_item(r, s, ITEM_CALL, 0);
+    case ANSWER_CONTENT: return put_piece(r, "response.output_text.delta", "msg", i, "delta", app_json_text(e->text, e->n));
+    case ANSWER_REASONING: return put_piece(r, "response.reasoning_text.delta", "rs", i, "delta", app_json_text(e->text, e->n));
     case ANSWER_ARGUMENTS:
         if (is_custom(r, &s->calls[s->n_calls - 1])) return true;
-        return put_piece(r, "response.function_call_arguments.delta", "fc", s->n_blocks, "delta", app_json_text(e->text, e->n));
-    case ANSWER_CALL_END: return close_item(r, s);
+        return put_piece(r, "response.function_call_arguments.delta", "fc", i, "delta", app_json_text(e->text, e->n));
+    default: return true;
     }
-    return true;
 }
 
 static bool end_choice(serve_reply_state *r, serve_said *s)
 {
-    return close_item(r, s);
+    if (s->n_blocks) return close_item(r, s);
+    static const serve_block empty = {.kind = ANSWER_CONTENT};
+    return open_message(r, 0) && close_message(r, 0, &s->content, &empty);
 }
 
 static bool end(serve_reply_state *r)

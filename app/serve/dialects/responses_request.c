@@ -282,6 +282,7 @@ bool serve_responses_convert(serve_ask *ask, serve_error *error)
                 {"seed", "seed"},
                 {"top_k", "top_k"},
                 {"min_p", "min_p"},
+                {"logit_bias", "logit_bias"},
                 {"tool_choice", "tool_choice"},
                 {"parallel_tool_calls", "parallel_tool_calls"},
                 {"grammar", "grammar"},

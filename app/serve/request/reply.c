@@ -62,6 +62,11 @@ json_t *serve_json_string(const app_text *text)
     return app_json_text(text->data ? text->data : "", text->n);
 }
 
+json_t *serve_json_part(const app_text *text, const serve_block *block)
+{
+    return app_json_text(text->data ? text->data + block->from : "", block->n);
+}
+
 /* ---- Pieces of the answer ------------------------------------------------------------------------------------------------ */
 
 static bool begin_call(serve_said *s, const answer_event *e)
@@ -73,6 +78,25 @@ static bool begin_call(serve_said *s, const answer_event *e)
     grown[s->n_calls] = (serve_tool_call){.id = strdup(e->id), .name = strdup(e->name)};
     const serve_tool_call *c = &grown[s->n_calls++];
     return c->id && c->name;
+}
+
+/* Records to which block an event belongs, after its text was added. */
+static bool add_to_block(serve_said *s, const answer_event *e)
+{
+    if (e->kind == ANSWER_ARGUMENTS || e->kind == ANSWER_CALL_END) return true;
+    serve_block *last = s->n_blocks ? &s->blocks[s->n_blocks - 1] : NULL;
+    if (last && last->kind == e->kind && e->kind != ANSWER_CALL) {
+        last->n += e->n;
+        return true;
+    }
+    if (!serve_use_add(s->of->ask.use, 2 * sizeof *s->blocks)) return false;
+    serve_block *grown = app_grow(s->blocks, s->n_blocks, &s->blocks_capacity, sizeof *grown);
+    if (!grown) return false;
+    s->blocks = grown;
+    const app_text *text = e->kind == ANSWER_CONTENT ? &s->content : &s->reasoning;
+    grown[s->n_blocks++] = e->kind == ANSWER_CALL ? (serve_block){e->kind, s->n_calls - 1, 1}
+                                                  : (serve_block){e->kind, text->n - e->n, e->n};
+    return true;
 }
 
 static bool on_said(void *user, const answer_event *e)
@@ -94,6 +118,7 @@ static bool on_said(void *user, const answer_event *e)
         if (e->index < s->n_calls) s->calls[e->index].complete = e->complete;
         break;
     }
+    if (ok) ok = add_to_block(s, e);
     if (ok && r->ask.stream) ok = r->dialect->delta(r, s, e);
     if (ok && e->kind == ANSWER_CONTENT) s->n_streamed += e->n;
     s->enough = r->ask.one_call && e->kind == ANSWER_CALL_END && e->complete;
@@ -359,6 +384,7 @@ static void said_free(serve_said *s)
         app_text_free(&s->calls[i].arguments);
     }
     free(s->calls);
+    free(s->blocks);
     serve_tokens_free(&s->tokens);
 }
 

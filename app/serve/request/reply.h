@@ -17,6 +17,12 @@ typedef struct serve_tool_call {
     bool complete;
 } serve_tool_call;
 
+/* A run of one kind of what an answer says: text without a break, or one call. */
+typedef struct serve_block {
+    answer_kind kind; /* ANSWER_REASONING, ANSWER_CONTENT or ANSWER_CALL */
+    size_t from, n;   /* bytes of `reasoning` or `content`; of a call: its index, and 1 */
+} serve_block;
+
 /* One choice: what has been sent of it. */
 typedef struct serve_said {
     struct serve_reply_state *of;
@@ -34,8 +40,10 @@ typedef struct serve_said {
     size_t n_streamed; /* bytes of content, and of the echoed prompt */
     const aerie_stats *stats; /* once it has ended */
     app_text held;            /* of a stream whose choices come one after another: what waits for those before it */
-    int block, n_blocks;      /* for dialects with content blocks: the open one's kind, and how many there were */
-    size_t block_from;        /* where its text begins in content or reasoning */
+    serve_block *blocks;      /* [n_blocks] all that was said, in its order */
+    size_t n_blocks, blocks_capacity;
+    int n_begun; /* of a stream whose dialect has blocks: those that it has begun; the last of them may be open */
+    bool block_open;
 } serve_said;
 
 typedef struct serve_reply_state {
@@ -99,6 +107,7 @@ const char *serve_finish_name(serve_finish finish);
 /* Returns the stop string that ended the answer; NULL: none did. */
 const char *serve_said_stop(const serve_reply_state *r, const serve_said *s);
 json_t *serve_json_string(const app_text *text);
+json_t *serve_json_part(const app_text *text, const serve_block *block); /* what the block has of the text */
 uint32_t serve_n_generated(const serve_reply_state *r);
 uint32_t serve_n_cached(const serve_reply_state *r);
 /* Returns {"prompt_tokens", "completion_tokens", ...}. */
