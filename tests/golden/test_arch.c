@@ -412,8 +412,9 @@ static void run_block(const char *path, const int32_t *tokens, float logits[ROWS
 static void test_mtp_logits(void **state)
 {
     static const char *const names[] = {"qwen35-mtp", "qwen35moe", "glm4moe", "qwen3next-mtp", "glm4.7-flash-mtp",
-                                        "bailingmoe2", "deepseek32-mtp", "bailingmoe3", "deepseek4-mtp"};
-    static const char *const more[] = {"deepseek4-mtp"}; /* with drafts after each row */
+                                        "bailingmoe2", "deepseek32-mtp", "bailingmoe3", "deepseek4-mtp", "hy_v3-mtp",
+                                        "mimo2-mtp", "step35-mtp"};
+    static const char *const more[] = {"deepseek4-mtp", "mimo2-mtp", "step35-mtp"}; /* with drafts after each row */
     static golden text, ahead;
     static float logits[ROWS][MKARCH_VOCAB], chained[ROWS][MKARCH_VOCAB];
     (void)state;
@@ -436,9 +437,11 @@ static void test_mtp_logits(void **state)
         if (!is_chained) continue;
         snprintf(name, sizeof name, "%s.nextn.chained", names[i]);
         read_golden(&ahead, name, ROWS - 2);
-        const difference c = compare(chained, ahead.logits, ROWS - 2);
-        print_message("%-22s error %.1e, best token the same in %u of %u rows\n", name, c.nmse, c.n_agree, ROWS - 2);
-        assert_true(c.nmse <= 1e-6 && c.n_agree + 1 >= ROWS - 2);
+        /* the second of several blocks has no feature for row 0, and the library no row; windows of 16 end what it does */
+        const uint32_t skip = strcmp(names[i], "deepseek4-mtp") ? 17 : 0, n = ROWS - 2 - skip;
+        const difference c = compare(chained + skip, ahead.logits + skip, n);
+        print_message("%-22s error %.1e, best token the same in %u of %u rows\n", name, c.nmse, c.n_agree, n);
+        assert_true(c.nmse <= 1e-6 && c.n_agree + 1 >= n);
     }
 }
 

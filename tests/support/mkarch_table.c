@@ -282,6 +282,16 @@ const mkarch_spec mkarch_specs[] = {
                   "Ff attn_output w 96 64\nsS attn_output w 144 64\n" QK_NORM(
                       "*", 24, 24) "Ff attn_gate w 64 4\nsS attn_gate w 64 6\n" FFN("Fs", 96)
                       ROUTER("Sf", 8) "Sf exp_probs_b.bias b 8\n" STACK("Sf", 8, 32) SHARED("Sf", 48)},
+    {"step35-mtp", "step35", "FsfMMM",
+     ROWS(64, 96) RMS "I attention.head_count 4 6 4 6 6 6\nu attention.head_count_kv 2\n" HEAD_DIM(24)
+         ROPE(24, 1000000) "f rope.freq_base_swa 10000\nu attention.sliding_window 16\nB attention.sliding_window_pattern 0 1 "
+                           "0 1 1 1\n" EXPERTS(8, 3, 32) "u expert_shared_feed_forward_length 48\nf expert_weights_scale 1.7\n"
+                                                         "b expert_weights_norm 1\nu nextn_predict_layers 3\n",
+     EMBED OUTPUT PRE_NORMS "Ff attn_q w 64 96\nsM attn_q w 64 144\n* attn_k w 64 48\n* attn_v w 64 48\n"
+                            "Ff attn_output w 96 64\nsM attn_output w 144 64\n" QK_NORM("*", 24, 24)
+                                "Ff attn_gate w 64 4\nsM attn_gate w 64 6\n" FFN("FsM", 96)
+                                    ROUTER("f", 8) "f exp_probs_b.bias b 8\n" STACK("f", 8, 32) SHARED("f", 48) NEXTN("M")
+                                        "M nextn.shared_head_norm n 64\nM nextn.shared_head_head w2 64 264\n"},
     /* ---- Latent attention ------------------------------------------------------------------------------- */
     {"deepseek2", "deepseek2", "dmmm",
      ROWS(64, 96) RMS
