@@ -165,7 +165,7 @@ static const ae_arch archs[] = {
     {.name = "nemotron", .rope_neox = true, .layer_norm = true, .activation = AE_ACTIVATION_RELU2, .ungated = true},
     {.name = "nemotron_h", .norms = AE_NORMS_ONE, .no_rope_period = 1, .recur = AE_RECUR_MAMBA2,
      .activation = AE_ACTIVATION_RELU2, .ungated = true},
-    {.name = "nemotron_h_moe", .norms = AE_NORMS_ONE, .no_rope_period = 1, .recur = AE_RECUR_MAMBA2,
+    {.name = "nemotron_h_moe", .norms = AE_NORMS_ONE, .nextn_both = true, .no_rope_period = 1, .recur = AE_RECUR_MAMBA2,
      .activation = AE_ACTIVATION_RELU2, .ungated = true, .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SIGMOID,
      .shared = AE_SHARED_SIZE},
     {.name = "mamba2", .norms = AE_NORMS_ONE, .no_rope_period = 1, .no_attention = true, .recur = AE_RECUR_MAMBA2},

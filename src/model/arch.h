@@ -112,7 +112,7 @@ typedef struct ae_arch {
     uint32_t window_period;
     bool window_last;      /* the first layer of a period sees everything, not the last */
     bool rope_pattern;     /* attention.rope_pattern lists the layers that rotate */
-    bool rope_dense;       /* leading dense layers always rotate */
+    bool rope_dense;       /* leading dense layers and MTP blocks always rotate */
     bool narrow_values;    /* attention.value_length may be less than key_length */
     bool value_scale;      /* attention.value_scale is used */
     bool clamp_qkv;        /* attention.clamp_kqv is used */
@@ -187,6 +187,7 @@ typedef struct ae_arch {
     bool activation_key; /* hidden_activation may name another activation */
     bool ungated;
     bool nextn_pre;      /* ae_hparams.nextn_pre */
+    bool nextn_both;     /* ONE: an MTP block has attention and a feed-forward block; it ends with a layer norm */
     /* scalars; 0: the usual value */
     float embedding_scale, logit_factor, yarn_beta_fast;
     bool output_scale;   /* attention.output_scale multiplies scores, unless attention.scale is given */

@@ -99,6 +99,7 @@ static aerie_status find_attention(ae_binder *b, const ae_hparams *h, const ae_l
         for (uint32_t i = 0; i < b->n_specs; i++) {
             const ae_layer_spec *s = &layers[i].spec;
             attends[i] = s->n_kv_heads != 0 && !(b->arch->norms == AE_NORMS_ONE && s->n_ff); /* a layer has one block only */
+            attends[i] |= b->arch->nextn_both && i >= h->n_layers;
         }
         return AERIE_OK;
     }
@@ -126,7 +127,8 @@ aerie_status ae_bind_recur_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers
             s->recur_beside = true;
             continue;
         }
-        const bool alone = b->arch->norms == AE_NORMS_ONE, feeds = alone && !attends[i] && s->n_ff;
+        const bool alone = b->arch->norms == AE_NORMS_ONE && !(b->arch->nextn_both && i >= h->n_layers);
+        const bool feeds = alone && !attends[i] && s->n_ff;
         if (attends[i] && !s->n_kv_heads) return ae_bind_range(b, "attention.head_count_kv", 0, 1, s->n_heads);
         if (!attends[i]) {
             s->mixer = feeds ? AE_MIXER_NONE : AE_MIXER_RECUR;

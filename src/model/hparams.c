@@ -269,7 +269,8 @@ static aerie_status place_ropes(ae_binder *b, ae_hparams *h, ae_layer *layers)
         const bool whole = a->chunked && !windows; /* Llama 4's small models rotate in every layer */
         const bool skipped = (a->no_rope_period && !whole && (i + 1) % a->no_rope_period == 0) || !rotates[i];
         const bool still = !finetuned || skipped || h->slopes || a->relative;
-        s->rope = still ? AE_NO_ROPE : s->window || i < n_dense ? of_window : of_full;
+        const bool rotates_always = i < n_dense || (a->rope_dense && i >= h->n_layers);
+        s->rope = still ? AE_NO_ROPE : s->window || rotates_always ? of_window : of_full;
         if (a->qk_norm_plain && s->rope == AE_NO_ROPE) s->qk_norm = AE_QK_NORM_NONE;
     }
     return AERIE_OK;
@@ -707,6 +708,9 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     h->encoder = b->arch->encoder;
     AE_TRY(ae_bind_hparams(b, h, arena));
     h->post_eps = b->arch->post_eps > 0.0f ? b->arch->post_eps : h->norm_eps;
+    h->nextn_end_layer = b->arch->nextn_both;
+    h->nextn_eps = h->norm_eps;
+    if (b->arch->nextn_both) AE_TRY(get_f32(b, "attention.layer_norm_epsilon", &h->nextn_eps));
     if (rope) AE_TRY(ae_bind_rope(b, h, rope));
     AE_TRY(read_experts(b, h));
     bool skips = false, normed;

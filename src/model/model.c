@@ -214,6 +214,8 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
         AE_TRY(ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, &l->attn_post_norm));
         return ae_bind_layer(b, i, "ffn_norm.weight", true, 0, e, &l->ffn_post_norm);
     }
+    if (a->norms == AE_NORMS_ONE && i >= h->n_layers) /* an MTP block */
+        AE_TRY(ae_bind_layer(b, i, "post_attention_norm.weight", true, 0, e, &l->ffn_norm));
     if (a->norms == AE_NORMS_ONE)
         return ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, l->spec.mixer ? &l->attn_norm : &l->ffn_norm);
     if (a->norms != AE_NORMS_POST) {
@@ -430,7 +432,10 @@ static aerie_status check_nextn(const ae_binder *b, const ae_hparams *h)
                        path, arch,
                        find_part(b, h->n_layers, "nextn.eh_proj.weight") ? ", although its tensors are there" : " or 0");
     const bool tempered = b->arch->temperature && (!b->arch->mla || h->temp_scale != 0.0f);
-    if ((b->arch->norms != AE_NORMS_PRE && b->arch->norms != AE_NORMS_PRE_POST) || b->arch->shared_kv ||
+    const ae_arch_norms norms = b->arch->norms;
+    const bool placed = norms == AE_NORMS_PRE || norms == AE_NORMS_PRE_POST || norms == AE_NORMS_PARALLEL ||
+                        (norms == AE_NORMS_ONE && b->arch->nextn_both);
+    if (!placed || b->arch->shared_kv ||
         b->arch->layer_embedding || b->arch->adds_start || b->arch->no_attention || tempered || b->arch->chunked ||
         b->arch->layer_norm || b->arch->hyper_apart || b->arch->hyper_mean)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported", path, arch);

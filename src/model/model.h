@@ -294,6 +294,8 @@ typedef struct ae_hparams {
     uint32_t n_nextn;     /* MTP blocks after the trunk, which predict tokens further ahead */
     /* MTP blocks read the trunk's rows before its final norm instead of after it, and feed back their own in the same way */
     bool nextn_pre;
+    bool nextn_end_layer; /* the norm that a block has at its end is a layer norm, with nextn_eps */
+    float nextn_eps;
     uint32_t n_ctx_train; /* 0: not given */
     float norm_eps;
     bool layer_norm;      /* norms, except those of queries and keys, subtract the mean */

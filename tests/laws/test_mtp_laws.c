@@ -23,7 +23,7 @@
 #include "mkhead.h"
 #include "spec_rig.inc"
 
-enum { N_REQUESTS = 8, N_PREDICT = 12, N_MODELS = 8 };
+enum { N_REQUESTS = 8, N_PREDICT = 12, N_MODELS = 10 };
 
 /* step35 with three blocks, of which its arrays say nothing. */
 static char step35_keys[1024], step35_tensors[4096];
@@ -68,7 +68,8 @@ static void make_deepseek4(void)
 static int make_models(void **state)
 {
     static const char *const names[N_MODELS] = {"qwen35-mtp", "qwen35moe",        "glm4moe", NULL,
-                                                "glm4.7-flash-mtp", "gemma4", "gemma4-31b", NULL};
+                                                "glm4.7-flash-mtp", "gemma4", "gemma4-31b", NULL,
+                                                "cohere2moe-mtp", "nemotron_h_moe-mtp"};
     uint64_t random = 3;
     (void)state;
     make_step35();

@@ -400,6 +400,15 @@ const mkarch_spec mkarch_specs[] = {
      EMBED OUTPUT "* attn_norm n 64\n" QKVO("a", 96, 48) MAMBA("m")
          ROUTER("f", 8) "f exp_probs_b.bias b 8\nf ffn_latent_down w 64 40\nf ffn_latent_up w 40 64\nf ffn_up_exps w 40 32 8\n"
                         "f ffn_down_exps w2 32 40 8\nf ffn_up_shexp w 64 48\nf ffn_down_shexp w 48 64\n"},
+    {"nemotron_h_moe-mtp", "nemotron_h_moe", "mafM",
+     "u embedding_length 64\nI feed_forward_length 0 0 32 0\n" RMS "f attention.layer_norm_epsilon 1e-3\n"
+     "u attention.head_count 4\nI attention.head_count_kv 0 2 0 2\n" HEAD_DIM(24) SSM(4, 128, 16, 8, 2)
+         EXPERTS(8, 3, 32) "u expert_shared_feed_forward_length 48\nu expert_shared_count 1\nb expert_weights_norm 1\nf "
+                           "expert_weights_scale 1.7\nu moe_latent_size 40\nu nextn_predict_layers 1\n",
+     EMBED OUTPUT "* attn_norm n 64\n" QKVO("aM", 96, 48) MAMBA("m") "M post_attention_norm n 64\n"
+         ROUTER("fM", 8) "fM exp_probs_b.bias b 8\nfM ffn_latent_down w 64 40\nfM ffn_latent_up w 40 64\n"
+                         "fM ffn_up_exps w 40 32 8\nfM ffn_down_exps w2 32 40 8\nfM ffn_up_shexp w 64 48\n"
+                         "fM ffn_down_shexp w 48 64\n" NEXTN("M") "M nextn.shared_head_norm n 64\n"},
     {"nemotron_h_moe-wide", "nemotron_h_moe", "mafm",
      "u embedding_length 64\nI feed_forward_length 0 0 32 0\n" RMS
      "u attention.head_count 4\nI attention.head_count_kv 0 2 0 0\n" HEAD_DIM(24) SSM(4, 128, 16, 8, 2)

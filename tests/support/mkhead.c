@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/engine.h"
 #include "formats/gguf_write.h"
 #include "mkmodel.h"
 #include "quant/types.h"
@@ -596,13 +597,16 @@ static bool good_mtp(const ae_dhead *head)
         const ae_nextn *n = &head->mtp->nextn[i];
         const ae_layer *l = &ae_dhead_layers(head)[i];
         const uint32_t q = l->spec.n_heads * l->spec.head_dim;
-        if (l->spec.mixer != AE_MIXER_ATTENTION || l->spec.kv_from != (int)(h->layer.n_layers + i)) return false;
+        if (l->spec.kv_from != (int)(h->layer.n_layers + i)) return false;
         if (!good(n->eh_proj, true, e, 2 * e) || !good(n->enorm, true, 0, e) || !good(n->hnorm, true, 0, e) ||
             !good(n->embedding, false, h->n_vocab, e) || !good(n->head, false, h->n_draft, e) ||
-            !good(n->head_norm, false, 0, e) || !good(l->attn_norm, true, 0, e) || !good(l->wo, true, e, q))
+            !good(n->head_norm, false, 0, e) || !good(l->attn_norm, true, 0, e))
+            return false;
+        const uint32_t wide = l->spec.value_dim ? l->spec.n_heads * l->spec.value_dim : q;
+        if (l->spec.mixer == AE_MIXER_ATTENTION && !good(l->wo, true, e, wide))
             return false;
     }
-    return true;
+    return !h->layer.hyper || good(head->mtp->hyper_end.fn, true, h->n_taps, h->n_taps * e);
 }
 
 /* What DFlash2 has beside the rest. */
@@ -685,6 +689,7 @@ const char *mkhead_check(const ae_dhead *head)
     const uint32_t last = h->n_target_layers ? h->n_target_layers : AE_MAX_LAYERS;
     for (uint32_t i = 0; i < h->n_taps; i++)
         if (h->kind == AE_DHEAD_EAGLE3 || ae_dhead_is_block(h) ? h->taps[i] > last
+            : h->layer.hyper                                   ? h->taps[i] != AE_TAP_STREAM + i
                                        : h->taps[i] != AERIE_TAP_NORMED && (!head->mtp || h->taps[i] != last))
             return "a tap";
     if (!h->n_draft || h->n_draft > INT32_MAX || h->n_vocab > INT32_MAX || (h->n_vocab && h->n_draft > h->n_vocab))

@@ -26,7 +26,18 @@ static void norm(ae_dhead_engine *e, uint32_t n_rows, uint32_t n_groups, uint32_
                  const float *weight)
 {
     e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = n_rows, .n_groups = n_groups, .dim = dim, .x = x, .x_stride = stride,
-                                                .weight = weight, .eps = e->net->head->hparams.layer.norm_eps});
+                                                .weight = weight, .eps = e->net->head->hparams.layer.norm_eps,
+                                                .layer = e->net->head->hparams.layer.layer_norm});
+}
+
+/* The norm at the end of a step, of rows as wide as its layer, in place. */
+static void norm_end(ae_dhead_engine *e, const ae_dhead_step *step, uint32_t n_rows, float *x)
+{
+    const ae_hparams *h = &e->net->head->hparams.layer;
+    const bool own = h->nextn_end_layer && step->own_norm; /* the model's own end has the usual norm */
+    e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = n_rows, .n_groups = 1, .dim = h->n_embd, .x = x,
+                                                .x_stride = h->n_embd, .weight = step->norm,
+                                                .eps = own ? h->nextn_eps : h->norm_eps, .layer = own || h->layer_norm});
 }
 
 static void product(ae_dhead_engine *e, uint32_t n_rows, const float *x, size_t x_stride, const ae_weight *w, const float *bias,
@@ -153,7 +164,7 @@ static void feed_back(ae_dhead_engine *e, uint32_t i_step)
         return;
     }
     copy(e, e->n_out, H, e->block.x, H, e->on_device.out_rows, e->x_out, H);
-    if (h->feedback_normed) norm(e, e->n_out, 1, H, e->x_out, H, step->norm);
+    if (h->feedback_normed) norm_end(e, step, e->n_out, e->x_out);
     if (step->post) {
         product(e, e->n_out, e->x_out, H, step->post, NULL, e->g, W, false);
         fed = e->g; /* g's rows have been read */
@@ -170,6 +181,12 @@ static void put_logits(ae_dhead_engine *e, uint32_t i_step)
         .n_rows = e->n_out, .input = normed ? AE_INPUT_PLAIN : AE_INPUT_RMSNORM, .x = e->x_out, .x_stride = h->layer.n_embd,
         .norm = step->norm, .norm_eps = h->layer.norm_eps, .n_weights = 1,
         .out = {{step->output, NULL, e->logits, e->net->n_draft, false}}});
+    ae_map map = {.kind = AE_MAP_SCALE, .n_rows = e->n_out, .dim = e->net->n_draft, .x = e->logits,
+                  .x_stride = e->net->n_draft, .a = h->layer.logit_scale};
+    if (h->kind != AE_DHEAD_MTP) return;
+    if (map.a != 1.0f) e->backend->ops->map(e->stream, &map);
+    map.kind = AE_MAP_SOFTCAP, map.a = h->layer.logit_softcap;
+    if (map.a != 0.0f) e->backend->ops->map(e->stream, &map);
 }
 
 /* For true rows of a head with several layers: this layer's output for a row is the next layer's feature of the row after
@@ -179,7 +196,7 @@ static void pass_on(ae_dhead_engine *e, uint32_t i_step)
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const uint32_t W = ae_dhead_width(h), n = e->n_rows;
     copy(e, n, W, h->layer.hyper ? e->block.streams : e->block.x, W, NULL, e->c, W);
-    if (h->feedback_normed) norm(e, n, 1, W, e->c, W, e->net->steps[i_step].norm);
+    if (h->feedback_normed) norm_end(e, &e->net->steps[i_step], n, e->c);
     if (n > 1) copy(e, n - 1, W, e->c, W, NULL, e->g + W, W);
     /* the first row of each chain takes what its sequence's newest row gave, and the last one is the newest from now on */
     e->backend->ops->copy(e->stream, &(ae_copy){
