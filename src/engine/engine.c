@@ -92,7 +92,7 @@ static size_t gathered_size(const ae_model *m, const ae_engine_options *o)
     const ae_hparams *h = &m->hparams;
     const ae_widths w = ae_model_widths(m->layers, h->n_layers);
     const ae_expert_hparams *x = &h->experts;
-    const size_t wide[] = {h->n_embd, w.q, w.ff, (size_t)h->recur.n_heads * h->recur.value_dim, x->n_latent,
+    const size_t wide[] = {ae_ranks_stream_width(h), w.q, w.ff, (size_t)h->recur.n_heads * h->recur.value_dim, x->n_latent,
                            (size_t)x->n_used * x->n_ff + x->n_ff_shared};
     size_t row = 0, n_logits = (size_t)ae_engine_collected(m) * h->n_vocab;
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) row = wide[i] > row ? wide[i] : row;

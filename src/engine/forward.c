@@ -308,16 +308,24 @@ static void end_stream(ae_engine *e)
 
 /* ---- Ranks of a pipeline ------------------------------------------------------------------------------------------ */
 
-/* Sends the stream from one rank to another. */
+/* Sends the stream, and what else goes on from layer to layer, from one rank to another. */
 static void hand_on(ae_engine *e, ae_engine_device *d, uint32_t from, uint32_t to)
 {
-    const uint32_t n_embd = e->net->model->hparams.n_embd;
-    ae_slices whole = {{0}, {0}};
+    const ae_hparams *h = &e->net->model->hparams;
+    const uint32_t n_embd = h->n_embd, n_streams = ae_model_n_streams(h);
+    ae_slices whole[4] = {{{0}, {0}}};
+    ae_block_slices rows[4];
+    uint32_t n = 0;
     if (from == to) return;
     if (from == e->net->ranks->own) vouch(e, d);
-    whole.n[from] = n_embd;
-    ae_block_gather(&e->group, d->backend->ops, d->stream,
-                    &(ae_block_slices){d->block.x, n_embd, e->n_rows, &whole, 1}, 1, (int)to);
+    rows[n++] = (ae_block_slices){d->block.x, n_embd, e->n_rows, &whole[0], 1};
+    if (n_streams) rows[n++] = (ae_block_slices){d->block.streams, (size_t)n_streams * n_embd, e->n_rows, &whole[1], 1};
+    if (h->n_banks) rows[n++] = (ae_block_slices){d->block.banks, (size_t)h->n_banks * n_embd, e->n_rows, &whole[2], 1};
+    if (h->recur.kind == AE_RECUR_WKV7)
+        rows[n++] = (ae_block_slices){ae_block_first_values(&d->recur), n_embd, e->n_rows, &whole[3], 1};
+    whole[0].n[from] = whole[3].n[from] = n_embd;
+    whole[1].n[from] = n_streams * n_embd, whole[2].n[from] = h->n_banks * n_embd;
+    ae_block_gather(&e->group, d->backend->ops, d->stream, rows, n, (int)to);
 }
 
 /* Before layer `at` (n_layers: the output): sends the stream to the rank that owns it, and to rank 0 if a tap reads it
@@ -387,16 +395,17 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
         if (i % 2 == 0 && h->hyper && is_tapped(e, i / 2)) ae_block_hyper_mean(&block);
         if (i % 2 == 0) tap(e, d, i / 2);
         if (source_alone) {
-            if (i % 2 == 0) ae_block_source(&block, spec, &net->layers[i / 2]);
+            if (i % 2 == 0 && ae_ranks_has(net->ranks, i / 2)) ae_block_source(&block, spec, &net->layers[i / 2]);
             continue;
         }
         if (ae_ranks_has(net->ranks, i / 2)) (i % 2 ? ae_block_ffn : ae_block_mixer)(&block, spec, &net->layers[i / 2]);
         if (i % 2 && i / 2 < h->n_deepstack) add_deep(e, d, i / 2);
     }
     if (end > 2 * h->n_layers && net->ranks) enter_rank(e, d, h->n_layers);
-    if (end > 2 * h->n_layers && h->n_banks) ae_block_banks_end(&block, net->end_score);
-    if (end > 2 * h->n_layers && h->n_streams) end_streams(e, d, &block);
-    if (end > 2 * h->n_layers) end_stream(e);
+    const bool ends = end > 2 * h->n_layers, has_end = ends && ae_ranks_has(net->ranks, h->n_layers);
+    if (has_end && h->n_banks) ae_block_banks_end(&block, net->end_score);
+    if (has_end && h->n_streams) end_streams(e, d, &block);
+    if (ends) end_stream(e);
 }
 
 static void move(ae_engine *e, ae_engine_device *from, const void *source, ae_engine_device *to, void *target, size_t dim)

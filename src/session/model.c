@@ -46,15 +46,17 @@ static aerie_status check_weights(const ae_model *model, const ae_split *split, 
     return ae_session_check_split(split, "this model", on, "fewer layers there (-ngl, --tensor-split) would fit", error);
 }
 
-/* Loads the encoder of a model that has one beside its decoder, onto the device of the first layer. */
+/* Loads the encoder of a model that has one beside its decoder, onto the device of the first layer. In a group the first
+ * process alone has it: its rows go to all. */
 static aerie_status load_source(aerie_model *m, const char *path, const ae_model_options *options, const ae_split *split,
                                 const ae_load_options *how, aerie_error *error)
 {
     ae_model_options own = *options;
-    own.source = true;
-    if (!m->model->hparams.crosses) return AERIE_OK;
+    ae_load_options alone = *how;
+    own.source = true, alone.ranks = NULL;
+    if (!m->model->hparams.crosses || (m->comm && m->comm->rank)) return AERIE_OK;
     AE_TRY(ae_model_load(&m->source, path, &own, error));
-    return ae_net_create(&m->source_net, m->source, split->devices[split->mixer[0]], how, error);
+    return ae_net_create(&m->source_net, m->source, split->devices[split->mixer[0]], &alone, error);
 }
 
 static aerie_status load_weights(aerie_model *m, const char *path, const aerie_model_params *p, aerie_error *error)

@@ -455,10 +455,13 @@ static bool is_recurrent(const ae_net *net, uint32_t i)
     return net->model->layers[i].spec.mixer == AE_MIXER_RECUR || net->model->layers[i].spec.recur_beside;
 }
 
-/* The layer whose weights layer i shares, if they are on the device on which layer i would have its own; else i. */
+/* The layer whose weights layer i shares, if they are on the device on which layer i would have its own; else i. In a pipeline
+ * it is the first of those on this rank. */
 static uint32_t twin_of(const ae_net *net, uint32_t i)
 {
-    const uint32_t k = ae_model_first_of(&net->model->hparams, i);
+    const ae_hparams *h = &net->model->hparams;
+    uint32_t k = ae_model_first_of(h, i);
+    while (k < i && (!ae_ranks_has(net->ranks, k) || ae_model_first_of(h, k) != ae_model_first_of(h, i))) k++;
     return net->split.mixer[k] == net->split.mixer[i] && net->split.ffn[k] == net->split.ffn[i] ? k : i;
 }
 
@@ -626,6 +629,15 @@ static bool is_of_layers(const ae_net *net, const ae_part *part)
     return at >= first && at < first + net->model->hparams.n_layers * sizeof *net->layers;
 }
 
+/* How many of this rank's layers have a part that layers share. */
+static uint32_t n_uses(const ae_net *net, const ae_part *part)
+{
+    const uint32_t layer = (uint32_t)(((uintptr_t)part->weight - (uintptr_t)net->layers) / sizeof *net->layers);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < net->model->hparams.n_layers; i++) n += ae_ranks_has(net->ranks, i) && twin_of(net, i) == layer;
+    return n;
+}
+
 /* Lists the rows of index queries so that what rotates of each head comes first. */
 static aerie_status order_index(ae_net *net, aerie_error *error)
 {
@@ -669,7 +681,7 @@ static aerie_status net_tables(ae_net *net, const ae_load_options *options, aeri
     for (uint32_t i = 0; i < net->parts.n; i++) {
         const ae_part *part = &net->parts.items[i];
         size_t bytes = ae_part_pass_bytes(part);
-        if (h->n_blocks && is_of_layers(net, part)) bytes = bytes * h->n_layers / h->n_blocks;
+        if (h->n_blocks && is_of_layers(net, part)) bytes *= n_uses(net, part);
         const size_t n_used = h->adapters.n ? 1 : h->experts.n_used, n_all = h->adapters.n ? h->adapters.n : h->experts.n;
         net->pass_bytes += part->is_expert ? bytes * n_used / n_all : bytes;
     }

@@ -22,6 +22,9 @@ void ae_ranks_cut(ae_slices *slices, uint32_t total, uint32_t unit, const uint32
 static bool can_cut_attention(const ae_model *m, uint32_t i)
 {
     const ae_layer_spec *s = &m->layers[i].spec;
+    const ae_hparams *h = &m->hparams;
+    if (h->adapters.n || h->crosses) return false; /* products of all heads beside those that are cut */
+    if (h->index.n_heads && (ae_index_n_groups(&h->index) > 1 || s->n_heads != m->layers[0].spec.n_heads)) return false;
     if (s->mixer == AE_MIXER_MLA) return s->mla.value_dim <= s->head_dim; /* whether there is room to gather */
     if (s->mixer != AE_MIXER_ATTENTION || s->qk_norm == AE_QK_NORM_ROW || s->qk_norm == AE_QK_NORM_ROW_LAYER ||
          s->kv_from < 0) return false;
@@ -69,7 +72,9 @@ static void cut_layer(ae_ranks *ranks, const ae_model *m, uint32_t i, const uint
     const bool dense = s->ffn == AE_FFN_DENSE || s->ffn == AE_FFN_BOTH;
     const bool experts = s->ffn == AE_FFN_EXPERTS || s->ffn == AE_FFN_BOTH;
     if (all_readers_can(m, i)) cut_heads(ranks, shares, cut);
-    if (dense) {
+    if (dense && (s->sparse || m->hparams.adapters.n)) {
+        ranks->n_whole++; /* a row's cutoff is one of all its inner values */
+    } else if (dense) {
         cut->ffn = true;
         ae_ranks_cut(&cut->ff, s->n_ff, AE_WEIGHT_ROWS, shares, ranks->n);
         cut->own.n_ff = cut->ff.n[ranks->own];
@@ -81,16 +86,25 @@ static void cut_layer(ae_ranks *ranks, const ae_model *m, uint32_t i, const uint
     if (s->ffn == AE_FFN_CHANNEL_MIX) ranks->n_whole++;
 }
 
+/* The first layer of those whose keys and values, or choice of positions, layer k reads. */
+static uint32_t read_by(const ae_model *m, uint32_t k)
+{
+    const ae_layer_spec *s = &m->layers[k].spec;
+    uint32_t first = k;
+    if ((s->mixer == AE_MIXER_ATTENTION || s->mixer == AE_MIXER_MLA) && s->kv_from >= 0) first = (uint32_t)s->kv_from;
+    for (uint32_t i = k; s->index == AE_INDEX_OTHER && i-- > 0;)
+        if (m->layers[i].spec.index == AE_INDEX_OWN) return i < first ? i : first;
+    return first;
+}
+
 static void cut_pipeline(ae_ranks *ranks, const ae_model *m, const uint32_t *shares)
 {
     ae_slices layers = {{0}, {0}};
     ae_ranks_cut(&layers, m->hparams.n_layers, 1, shares, ranks->n);
     for (uint32_t r = 0; r < ranks->n; r++) {
         uint32_t at = layers.first[r];
-        for (uint32_t k = at; k < m->hparams.n_layers; k++) { /* keys and values lie on the rank of the layers that read them */
-            const ae_layer_spec *s = &m->layers[k].spec;
-            if (s->mixer == AE_MIXER_ATTENTION && s->kv_from >= 0 && (uint32_t)s->kv_from < at) at = k + 1;
-        }
+        for (uint32_t k = at; k < m->hparams.n_layers; k++) /* what layers read lies on their rank */
+            if (read_by(m, k) < at) at = k + 1;
         ranks->begin[r] = r ? at : 0;
     }
     ranks->begin[ranks->n] = m->hparams.n_layers;
@@ -131,25 +145,6 @@ aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *com
     if (h->encoder)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s is an encoder; encoders run on one machine, or as replicas",
                        ae_gguf_path(model->gguf));
-    if (h->index.n_heads)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: attention that chooses its positions by an index runs on one "
-                       "machine, or as replicas", ae_gguf_path(model->gguf));
-    if (h->adapters.n)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: a model whose tokens choose adapters runs on one machine, or as "
-                       "replicas", ae_gguf_path(model->gguf));
-    if (ae_model_n_streams(h) || h->n_banks)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: a model of several streams per row runs on one machine, or as "
-                       "replicas", ae_gguf_path(model->gguf));
-    if (h->crosses)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: an encoder with a decoder runs on one machine, or as replicas",
-                       ae_gguf_path(model->gguf));
-    if (h->n_blocks && kind == AE_RANKS_PIPELINE)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: some layers share weights, so the model cannot run as a pipeline; a split works",
-                       ae_gguf_path(model->gguf));
-    if (h->recur.kind == AE_RECUR_WKV7 && kind == AE_RANKS_PIPELINE)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: all layers take values of the first one, so they make no pipeline; "
-                       "a split works", ae_gguf_path(model->gguf));
     ae_ranks *ranks = ae_alloc(1, sizeof *ranks);
     if (!ranks) return ae_fail_memory(error, "the map of ranks", sizeof *ranks);
     *ranks = (ae_ranks){.comm = comm, .n = comm->n_ranks, .own = comm->rank, .kind = kind};
@@ -200,8 +195,13 @@ uint32_t ae_ranks_owner(const ae_ranks *ranks, uint32_t layer)
 
 bool ae_ranks_keeps(const ae_ranks *ranks, const ae_model *model, uint32_t layer, bool own_rows)
 {
-    if (own_rows) return ae_ranks_has(ranks, layer) && ranks->layers[layer].own.n_heads;
-    return ae_ranks_has(ranks, layer) || (!layer && model->hparams.adapters.n); /* what finds a row's adapter is everywhere */
+    if (!own_rows && !layer && model->hparams.adapters.n) return true; /* what finds a row's adapter is everywhere */
+    return ae_ranks_has(ranks, layer) && ranks->layers[layer].own.n_heads;
+}
+
+uint32_t ae_ranks_stream_width(const ae_hparams *h)
+{
+    return h->n_embd * (1 + ae_model_n_streams(h) + h->n_banks + (h->recur.kind == AE_RECUR_WKV7));
 }
 
 void ae_ranks_kv(const ae_ranks *ranks, const ae_model *model, ae_kv_layer *layers, uint32_t n)
@@ -248,7 +248,7 @@ static void count_pipeline(const ae_ranks *ranks, const ae_model *model, uint32_
         const uint32_t from = ae_ranks_owner(ranks, i), to = ae_ranks_owner(ranks, i + 1);
         if (from == to) continue;
         ++*n_rounds;
-        if (to == ranks->own) *bytes += (uint64_t)model->hparams.n_embd * sizeof(float);
+        if (to == ranks->own) *bytes += (uint64_t)ae_ranks_stream_width(&model->hparams) * sizeof(float);
     }
 }
 

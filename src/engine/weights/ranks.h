@@ -5,7 +5,8 @@
  * is added to the stream, and of the vocabulary. What each rank computes is gathered. An output element is one chain of
  * operations, so its bits do not depend on the rank that computes it. Halves of layers that cannot be cut are computed by every
  * rank, without messages, because every rank has the whole stream.
- * PIPELINE: a rank has whole layers, and sends the stream to the next rank. The output belongs to rank 0.
+ * PIPELINE: a rank has whole layers, and sends the stream to the next rank (and whatever else layers hand on: further streams,
+ * banked rows, values of the first layer). The output belongs to rank 0. Weights that layers share are on each of their ranks.
  *
  * Owns the table of layers. Borrows model and communicator. Immutable. Reads only the shapes of the model from its file, so
  * that all ranks with the same model file have the same map.
@@ -66,7 +67,7 @@ typedef struct ae_ranks {
 } ae_ranks;
 
 /* shares [comm->n_ranks] of the work, each from 0 (none) to 1000; NULL: equal shares. ARGUMENT: all are 0. UNSUPPORTED: an
- * encoder, or for PIPELINE a model whose layers share weights. MEMORY. */
+ * encoder. MEMORY. */
 aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *comm, ae_ranks_kind kind, const uint32_t *shares,
                              aerie_error *error);
 void ae_ranks_free(ae_ranks *ranks);
@@ -90,6 +91,8 @@ void ae_ranks_state(const ae_ranks *ranks, const ae_model *model, ae_state_layer
 /* Whether this rank has something of such an entry (ae_net_kv_owners). */
 bool ae_ranks_keeps(const ae_ranks *ranks, const ae_model *model, uint32_t layer, bool own_rows);
 
+/* Floats of a row that a rank of a pipeline hands on. */
+uint32_t ae_ranks_stream_width(const ae_hparams *h);
 /* Rounds of messages in a pass with logits. */
 uint32_t ae_ranks_rounds(const ae_ranks *ranks, const ae_model *model);
 /* Bytes that this rank receives in them for one row with logits. */

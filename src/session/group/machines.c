@@ -173,7 +173,7 @@ static aerie_status map_ranks(ae_ranks **ranks, const ae_model *model, ae_comm *
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a split into %zu shares (--split), but %u processes", o->n_shares,
                        comm->n_ranks);
     AE_TRY(ae_ranks_create(ranks, model, comm, pipeline ? AE_RANKS_PIPELINE : AE_RANKS_SPLIT, shares, error));
-    if (o->kind != AERIE_MACHINES_AUTO || !(*ranks)->n_whole || model->hparams.n_blocks) return AERIE_OK;
+    if (o->kind != AERIE_MACHINES_AUTO || !(*ranks)->n_whole) return AERIE_OK;
     ae_ranks_free(*ranks);
     return ae_ranks_create(ranks, model, comm, AE_RANKS_PIPELINE, shares, error);
 }
@@ -219,7 +219,7 @@ static void tell(const aerie_model *m)
     ae_log_say(&m->log, AERIE_LOG_INFO, "rank %u of %u, %s: %u rounds and %llu bytes for a row%s", r->own, r->n,
                r->kind == AE_RANKS_PIPELINE ? "pipeline" : "split", ae_ranks_rounds(r, m->model),
                (unsigned long long)ae_ranks_row_bytes(r, m->model),
-               r->n_whole ? "; RWKV's layers, or attention with norms over all heads, are computed by every rank" : "");
+               r->n_whole ? "; layers that cannot be cut are computed by every rank" : "");
 }
 
 aerie_status ae_session_join(aerie_model *m, const aerie_model_params *p, aerie_error *error)
@@ -302,7 +302,7 @@ static aerie_status describe(ae_buf *text, const ae_model *model, ae_backend *ba
         if (!r)
             ae_buf_addf(text, "%s over %u machines: %u rounds a pass%s\n",
                         ranks->kind == AE_RANKS_PIPELINE ? "pipeline" : "split", n, ae_ranks_rounds(ranks, model),
-                        ranks->n_whole ? "; RWKV's layers, or attention with norms over all heads, are computed by each" : "");
+                        ranks->n_whole ? "; layers that cannot be cut are computed by each" : "");
         ae_buf_addf(text, "rank %u: %.1f MiB of weights, receives %llu bytes a row", r, ae_session_mib(bytes),
                     (unsigned long long)ae_ranks_row_bytes(ranks, model));
         if (ranks->kind == AE_RANKS_PIPELINE)
