@@ -27,6 +27,7 @@ typedef enum ae_convert_how {
     AE_CONVERT_IDS,     /* the ids, as I64 */
     AE_CONVERT_VALUES,  /* the values */
     AE_CONVERT_UNIT,    /* a unit matrix */
+    AE_CONVERT_WHOLE,   /* whole numbers, as I32 */
 } ae_convert_how;
 
 /* What is done to each number. */
@@ -34,6 +35,7 @@ typedef enum ae_convert_change {
     AE_CONVERT_SAME,
     AE_CONVERT_PLUS_ONE,
     AE_CONVERT_MINUS_EXP, /* -exp(x) */
+    AE_CONVERT_EXP,       /* exp(x) */
 } ae_convert_change;
 
 /* A tensor to write. */
@@ -41,7 +43,7 @@ typedef struct ae_convert_item {
     const char *name;
     ae_convert_how how;
     ae_convert_change change;   /* PLAIN only */
-    const ae_st_tensor *from;   /* PLAIN and ROTATED */
+    const ae_st_tensor *from;   /* PLAIN, ROTATED and WHOLE */
     const ae_st_tensor *const *parts; /* PLAIN: [n_stack] one tensor for each matrix of the stack, in place of `from` */
     uint64_t first;             /* index of the first element of `from` */
     uint64_t stack_step, row_step,
@@ -142,6 +144,8 @@ typedef struct ae_convert_rename {
 
 /* Reads the tensors' names, and applies the renames in order, each once. */
 aerie_status ae_convert_read_names(ae_convert *c, const ae_convert_rename *renames, size_t n);
+/* Sorts the entries, whose names have changed. FORMAT: two have the same. */
+aerie_status ae_convert_sort_names(const ae_convert *c);
 /* Replaces the beginning of what follows "layers.N.", by the first of the list that fits; the list ends with `old` NULL. */
 aerie_status ae_convert_rename_parts(ae_convert *c, const ae_convert_rename *parts);
 /* Finds a tensor and marks it as used; NULL if it is absent. */
@@ -194,7 +198,7 @@ bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t
 /* Types that no file has: numbers that are products of codes and scales. */
 #define AE_CONVERT_FP8 AE_ST_DTYPE_COUNT
 #define AE_CONVERT_MXFP4 ((ae_st_dtype)(AE_ST_DTYPE_COUNT + 1))
-/* Replaces the entries of such tensors. Their scales count as used. */
+/* Replaces the entries of such tensors; they get the names of plain ones. Their scales count as used. */
 aerie_status ae_convert_read_scales(ae_convert *c);
 /* Computes the numbers of a tensor of those types. */
 void ae_convert_scaled_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n);

@@ -28,7 +28,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Two tensors that are the same part are refused. */
-static aerie_status sort_names(const ae_convert *c)
+aerie_status ae_convert_sort_names(const ae_convert *c)
 {
     if (c->n_entries) qsort(c->entries, c->n_entries, sizeof *c->entries, by_name);
     for (size_t i = 1; i < c->n_entries; i++) {
@@ -56,7 +56,7 @@ aerie_status ae_convert_read_names(ae_convert *c, const ae_convert_rename *renam
         if (!e->name) return ae_convert_no_memory(c, "the names of tensors");
         c->n_entries++;
     }
-    return sort_names(c);
+    return ae_convert_sort_names(c);
 }
 
 static const char *renamed_part(ae_convert *c, const ae_convert_rename *parts, const char *name)
@@ -82,7 +82,7 @@ aerie_status ae_convert_rename_parts(ae_convert *c, const ae_convert_rename *par
         c->entries[i].name = renamed_part(c, parts, c->entries[i].name);
         if (!c->entries[i].name) return ae_convert_no_memory(c, "the names of tensors");
     }
-    return sort_names(c);
+    return ae_convert_sort_names(c);
 }
 
 ae_convert_entry *ae_convert_find(const ae_convert *c, const char *name)

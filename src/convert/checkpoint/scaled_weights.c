@@ -2,8 +2,10 @@
  *
  * Owns the meaning of two formats. FP8: a tensor NAME of F8_E4M3 or F8_E5M2, and NAME_scale_inv or NAME_scale, which multiplies
  * it: one number, or a grid of numbers for blocks of weight_block_size (the last ones may be smaller), or else for equal parts.
- * Scales of U8 are exponents. MXFP4, used by gpt-oss: NAME_blocks [matrices, rows, groups, 16] with two codes in each byte, the
- * first in the low bits, and NAME_scales [matrices, rows, groups], exponents.
+ * DeepSeek V4 has NAME.scale for NAME.weight. Scales of U8 or F8_E8M0 are exponents. MXFP4: two codes in each byte, the first
+ * in the low bits, and an exponent for each group of 32: NAME_blocks [matrices, rows, groups, 16] and NAME_scales [matrices,
+ * rows, groups] in gpt-oss, NAME_packed [rows, columns / 2] and NAME_scale [rows, groups] by compressed-tensors (Kimi K3),
+ * NAME.weight and NAME.scale of these shapes in DeepSeek V4.
  * Other code sees a normal tensor with a type that no file has (ae_convert_scaled). Sources: transformers'
  * integrations/finegrained_fp8.py and mxfp4.py.
  */
@@ -37,11 +39,16 @@ static void set_codes(ae_st_dtype dtype, float value[256])
         value[i] = dtype == AE_ST_F8_E4M3 ? of_e4m3((uint8_t)i) : ae_f16_to_f32((uint16_t)(i << 8));
 }
 
+static bool is_exponents(const ae_st_tensor *t)
+{
+    return t->dtype == AE_ST_U8 || t->dtype == AE_ST_F8_E8M0;
+}
+
 /* Scale number i; for MXFP4 half of it, because codes are stored doubled. */
 static float scale_at(const scaled *s, uint64_t i)
 {
     float scale = 0.0f;
-    if (s->scales->dtype != AE_ST_U8) {
+    if (!is_exponents(s->scales)) {
         (void)ae_convert_floats(s->scales, i, &scale, 1);
         return scale;
     }
@@ -131,8 +138,8 @@ static aerie_status set_fp8(const ae_convert *c, scaled *s)
     const uint64_t matrices = t->n_dims == 3 ? t->shape[0] : 1;
     s->rows = t->shape[t->n_dims - 2];
     s->columns = t->shape[t->n_dims - 1];
-    if (scales->dtype != AE_ST_F32 && scales->dtype != AE_ST_BF16 && scales->dtype != AE_ST_F16 && scales->dtype != AE_ST_U8)
-        return fail_scales(c, t, scales, "F32, F16, BF16, or exponents in U8");
+    if (scales->dtype != AE_ST_F32 && scales->dtype != AE_ST_BF16 && scales->dtype != AE_ST_F16 && !is_exponents(scales))
+        return fail_scales(c, t, scales, "F32, F16, BF16, or exponents in U8 or F8_E8M0");
     const uint32_t n = scales->n_dims;
     const bool one = scales->n == 1 && matrices == 1;
     const uint64_t high = one ? 1 : n < 2 ? 0 : scales->shape[n - 2], wide = one ? 1 : n < 2 ? 0 : scales->shape[n - 1];
@@ -172,28 +179,73 @@ static aerie_status set_mxfp4(const ae_convert *c, scaled *s)
     return AERIE_OK;
 }
 
+/* A matrix whose codes lie two in a byte. */
+static aerie_status set_packed(const ae_convert *c, scaled *s)
+{
+    const ae_st_tensor *t = s->codes, *scales = s->scales;
+    if (t->n_dims != 2 || t->shape[1] % 16 || !is_exponents(scales) || scales->n_dims != 2 || scales->shape[0] != t->shape[0] ||
+        scales->shape[1] != t->shape[1] / 16)
+        return fail_scales(c, t, scales, "exponents [rows, groups] for codes [rows, 16 groups]");
+    s->rows = t->shape[0], s->columns = 2 * t->shape[1];
+    s->block_rows = 1, s->block_columns = 32, s->scale_columns = scales->shape[1], s->matrix_scales = scales->n;
+    s->tensor = *t;
+    s->tensor.dtype = AE_CONVERT_MXFP4;
+    s->tensor.shape[1] = s->columns;
+    s->tensor.n = 2 * t->n;
+    return AERIE_OK;
+}
+
+typedef aerie_status set_fn(const ae_convert *c, scaled *s);
+
+/* Finds the scales of a tensor, and what it is. `beside`: in what its name differs; NULL: it has none. */
+static ae_convert_entry *scales_of(const ae_convert *c, const ae_convert_entry *e, set_fn **set, const char **beside)
+{
+    static const struct {
+        const char *end, *instead;
+        bool fp8;
+        set_fn *set;
+    } ways[] = {{"", "_scale_inv", true, set_fp8}, {"", "_scale", true, set_fp8}, {".weight", ".scale", true, set_fp8},
+                {"_blocks", "_scales", false, set_mxfp4}, {".weight_packed", ".weight_scale", false, set_packed},
+                {".weight", ".scale", false, set_packed}};
+    const ae_st_dtype type = e->tensor->dtype;
+    const bool fp8 = type == AE_ST_F8_E4M3 || type == AE_ST_F8_E5M2, bytes = type == AE_ST_U8 || type == AE_ST_I8;
+    *beside = fp8 ? "a tensor of its name with _scale_inv or _scale" : ends_with(e->name, "_blocks") ? "_scales" : NULL;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        if (ways[i].fp8 ? !fp8 : !bytes && ways[i].set == set_packed) continue;
+        if (!ends_with(e->name, ways[i].end)) continue;
+        ae_convert_entry *found = find_beside(c, e->name, strlen(ways[i].end), ways[i].instead);
+        if (found && i + 1 == sizeof ways / sizeof *ways && !is_exponents(found->tensor)) continue; /* another format */
+        *set = ways[i].set;
+        if (found) return found;
+    }
+    return NULL;
+}
+
 aerie_status ae_convert_read_scales(ae_convert *c)
 {
+    const char *beside;
+    set_fn *set = set_fp8;
+    bool renamed = false;
     for (size_t i = 0; i < c->n_entries; i++) {
-        ae_convert_entry *e = &c->entries[i], *scales;
-        const ae_st_tensor *t = e->tensor;
-        const bool fp8 = t->dtype == AE_ST_F8_E4M3 || t->dtype == AE_ST_F8_E5M2, mx = ends_with(e->name, "_blocks");
-        if (!fp8 && !mx) continue;
-        if (fp8) {
-            scales = find_beside(c, e->name, 0, "_scale_inv");
-            if (!scales) scales = find_beside(c, e->name, 0, "_scale");
-        } else {
-            scales = find_beside(c, e->name, strlen("_blocks"), "_scales");
-        }
+        ae_convert_entry *e = &c->entries[i], *scales = scales_of(c, e, &set, &beside);
+        if (!scales && !beside) continue;
         if (!scales)
-            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s (%s) has no scales: %s is missing", c->path, t->name,
-                           ae_st_dtype_name(t->dtype), fp8 ? "a tensor of its name with _scale_inv or _scale" : "_scales");
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s (%s) has no scales: %s is missing", c->path,
+                           e->tensor->name, ae_st_dtype_name(e->tensor->dtype), beside);
         scaled *s = ae_arena_alloc(&c->arena, 1, sizeof *s);
         if (!s) return ae_convert_no_memory(c, "the names of tensors");
-        *s = (scaled){.codes = t, .scales = scales->tensor};
-        AE_TRY(fp8 ? set_fp8(c, s) : set_mxfp4(c, s));
+        *s = (scaled){.codes = e->tensor, .scales = scales->tensor};
+        AE_TRY(set(c, s));
         scales->used = true;
         e->tensor = &s->tensor;
     }
-    return AERIE_OK;
+    /* only now, since names are found by their order */
+    for (size_t i = 0; i < c->n_entries; i++) {
+        ae_convert_entry *e = &c->entries[i];
+        if (e->tensor->dtype != AE_CONVERT_MXFP4 || !ends_with(e->name, "_packed")) continue;
+        e->name = ae_arena_strndup(&c->arena, e->name, strlen(e->name) - strlen("_packed"));
+        if (!e->name) return ae_convert_no_memory(c, "the names of tensors");
+        renamed = true;
+    }
+    return renamed ? ae_convert_sort_names(c) : AERIE_OK;
 }

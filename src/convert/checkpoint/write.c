@@ -82,6 +82,7 @@ aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item)
     for (uint64_t i = 0; i < (to->parts ? to->n_stack : to->from != NULL); i++)
         AE_TRY(check_room(c, to, to->parts ? to->parts[i] : to->from));
     if (item->how == AE_CONVERT_IDS) to->type = AE_TYPE_I64;
+    else if (item->how == AE_CONVERT_WHOLE) to->type = AE_TYPE_I32;
     else if (!item->rows || item->f32 || (item->floating && c->out_type != AE_TYPE_F16)) to->type = AE_TYPE_F32;
     else if (item->how == AE_CONVERT_UNIT || (item->f16 && c->out_type == AE_TYPE_Q8_0)) to->type = AE_TYPE_F16;
     else to->type = c->out_type;
@@ -151,6 +152,7 @@ static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
     }
     for (size_t k = 0; k < n && item->change == AE_CONVERT_PLUS_ONE; k++) x[k] += 1.0f;
     for (size_t k = 0; k < n && item->change == AE_CONVERT_MINUS_EXP; k++) x[k] = (float)-ae_exp((double)x[k]);
+    for (size_t k = 0; k < n && item->change == AE_CONVERT_EXP; k++) x[k] = (float)ae_exp((double)x[k]);
     for (size_t k = 0; k < n && item->factors; k++) x[k] *= item->factors[r];
     return true;
 }
@@ -217,6 +219,21 @@ static aerie_status write_rows(ae_convert *c, ae_gguf_writer *w, const ae_conver
     return AERIE_OK;
 }
 
+static aerie_status write_whole(ae_convert *c, ae_gguf_writer *w, const ae_convert_item *item, uint64_t *done)
+{
+    const uint64_t n = n_rows(item) * item->columns;
+    for (uint64_t i = 0; i < n; i++) {
+        int64_t value;
+        if (!ae_convert_ints(item->from, i, &value, 1) || value < INT32_MIN || value > INT32_MAX)
+            return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s (%s) must hold whole numbers of 32 bits", c->path,
+                           item->from->name, ae_st_dtype_name(item->from->dtype));
+        const int32_t whole = (int32_t)value;
+        AE_TRY(ae_gguf_writer_data(w, &whole, sizeof whole, c->error));
+    }
+    *done += n * sizeof(int32_t);
+    return AERIE_OK;
+}
+
 static aerie_status write_item(ae_convert *c, ae_gguf_writer *w, const ae_convert_item *item, uint64_t *done)
 {
     const size_t n = (size_t)item->columns;
@@ -224,6 +241,7 @@ static aerie_status write_item(ae_convert *c, ae_gguf_writer *w, const ae_conver
         *done += n * sizeof *item->ids;
         return ae_gguf_writer_data(w, item->ids, n * sizeof *item->ids, c->error);
     }
+    if (item->how == AE_CONVERT_WHOLE) return write_whole(c, w, item, done);
     float *x = ae_alloc(n, sizeof *x);
     void *row = ae_alloc(1, ae_type_row_bytes(item->type, item->columns));
     const aerie_status status = x && row ? write_rows(c, w, item, x, row, done) : ae_convert_no_memory(c, "a row of a tensor");

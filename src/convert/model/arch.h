@@ -32,6 +32,7 @@ typedef enum ae_convert_rule_kind {
     AE_RULE_GROUPS,    /* a vector as a row for each group of ssm.group_count, F32 */
     AE_RULE_CONV,      /* [channels, 1, taps] as [channels, taps], F32 */
     AE_RULE_CHUNKS,    /* as EXPERTS, of which there are as many as the checkpoint has */
+    AE_RULE_WHOLE,     /* whole numbers, I32 */
     AE_RULE_PADDED,    /* a row for each token; tokens that have none get the first */
 } ae_convert_rule_kind;
 
@@ -140,9 +141,16 @@ aerie_status ae_convert_tensors_falcon_h1(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_keys_minimax_01(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_kimi_linear(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_kimi_linear(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_keys_kimi_k3(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_kimi_k3(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_begin_bailing3(ae_convert *c);
+aerie_status ae_convert_keys_bailing3(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_bailing3(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_keys_seeing(ae_convert_keys *k, const ae_convert *c);
 
 /* late.c */
+/* The number of dense layers, which come first, by mlp_layer_types or moe_layer_freq. */
+aerie_status ae_convert_put_dense(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_denoises(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_begin_llada(ae_convert *c);
 aerie_status ae_convert_keys_grove(ae_convert_keys *k, const ae_convert *c);
@@ -152,6 +160,10 @@ aerie_status ae_convert_keys_hrm(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_hrm(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_begin_minimax_m3(ae_convert *c);
 aerie_status ae_convert_keys_minimax_m3(ae_convert_keys *k, const ae_convert *c);
+
+aerie_status ae_convert_begin_deepseek4(ae_convert *c);
+aerie_status ae_convert_keys_deepseek4(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_deepseek4(ae_convert *c, uint32_t layer);
 
 /* t5.c */
 aerie_status ae_convert_keys_t5(ae_convert_keys *k, const ae_convert *c);

@@ -25,6 +25,47 @@ static const ae_convert_rule minimax_m3[] = {
     EXACT("mlp.gate_up_proj.weight", "ffn_%s.weight", SPLIT), END,
 };
 
+/* Tensors of KDA. g_proj and A_log are added by functions. */
+#define KDA                                                                                                                    \
+    PLAIN("self_attn.f_a_proj", "ssm_f_a"), PLAIN("self_attn.f_b_proj", "ssm_f_b"), PLAIN("self_attn.f_proj", "ssm_f_a"),      \
+        PLAIN("self_attn.b_proj", "ssm_beta"), PLAIN("self_attn.o_norm", "ssm_norm"),                                          \
+        EXACT("self_attn.dt_bias", "ssm_dt.bias", PLAIN)
+
+static const ae_convert_rule kimi_k3[] = {
+    KDA, EXACT("block_sparse_moe.gate.e_score_correction_bias", "exp_probs_b.bias", PLAIN),
+    SHARED("block_sparse_moe.shared_experts"), PLAIN("block_sparse_moe.routed_expert_down_proj", "ffn_routed_down"),
+    PLAIN("block_sparse_moe.routed_expert_up_proj", "ffn_routed_up"),
+    PLAIN("block_sparse_moe.routed_expert_norm", "ffn_routed_norm"), END,
+};
+
+static const ae_convert_rename bailing3_parts[] = {
+    {"attention.dense.", "self_attn.o_proj."}, {"attention.", "self_attn."}, {NULL, NULL}};
+static const ae_convert_rule bailing3[] = {
+    KDA, EXACT("mlp.gate.expert_bias", "exp_probs_b.bias", PLAIN), PLAIN("final_layernorm", "layer_output_norm"), END,
+};
+
+static const ae_convert_rule deepseek4[] = {
+    PLAIN("attn_norm", "attn_norm"), PLAIN("ffn_norm", "ffn_norm"), PLAIN("attn.wq_a", "attn_q_a"),
+    PLAIN("attn.q_norm", "attn_q_a_norm"), PLAIN("attn.wq_b", "attn_q_b"), PLAIN("attn.wkv", "attn_kv"),
+    PLAIN("attn.kv_norm", "attn_kv_a_norm"), PLAIN("attn.norm", "attn_kv_a_norm"),
+    PLAIN("attn.wo_a", "attn_output_a"), PLAIN("attn.wo_b", "attn_output_b"),
+    EXACT("attn.attn_sink", "attn_sinks.weight", PLAIN),
+    EXACT("attn.compressor.ape", "attn_compressor_ape.weight", F32), PLAIN("attn.compressor.wkv", "attn_compressor_kv"),
+    PLAIN("attn.compressor.wgate", "attn_compressor_gate"), PLAIN("attn.compressor.norm", "attn_compressor_norm"),
+    PLAIN("attn.indexer.wq_b", "indexer.attn_q_b"), RULE("attn.indexer.weights_proj", "indexer.proj", F32),
+    EXACT("attn.indexer.compressor.ape", "indexer_compressor_ape.weight", F32),
+    PLAIN("attn.indexer.compressor.wkv", "indexer_compressor_kv"),
+    PLAIN("attn.indexer.compressor.wgate", "indexer_compressor_gate"),
+    PLAIN("attn.indexer.compressor.norm", "indexer_compressor_norm"),
+    EXACT("hc_attn_fn", "hc_attn_fn.weight", F32), EXACT("hc_attn_base", "hc_attn_base.weight", F32),
+    EXACT("hc_attn_scale", "hc_attn_scale.weight", F32), EXACT("hc_ffn_fn", "hc_ffn_fn.weight", F32),
+    EXACT("hc_ffn_base", "hc_ffn_base.weight", F32), EXACT("hc_ffn_scale", "hc_ffn_scale.weight", F32),
+    EXACT("ffn.gate.weight", "ffn_gate_inp.weight", F32), EXACT("ffn.gate.bias", "exp_probs_b.bias", PLAIN),
+    EXACT("ffn.gate.tid2eid", "ffn_gate_tid2eid.weight", WHOLE), EXPERTS("ffn.experts", "w1", "w3", "w2"),
+    PLAIN("ffn.shared_experts.w1", "ffn_gate_shexp"), PLAIN("ffn.shared_experts.w3", "ffn_up_shexp"),
+    PLAIN("ffn.shared_experts.w2", "ffn_down_shexp"), END,
+};
+
 /* ---- Keys --------------------------------------------------------------------------------------------- */
 
 static const ae_convert_key llada_moe_keys[] = {
@@ -41,6 +82,28 @@ static const ae_convert_key minimax_m3_keys[] = {
     U32("attention.indexer.local_blocks", "index_local_blocks"), U32("expert_feed_forward_length", "intermediate_size"),
     U32("feed_forward_length", "dense_intermediate_size", "intermediate_size"), U32("expert_shared_count", NULL),
     U32("leading_dense_block_count", NULL), U32("expert_shared_feed_forward_length", NULL), LAST,
+};
+
+#define KIMI_KEYS                                                                                                              \
+    COUNT("attention.q_lora_rank", "q_lora_rank"), U32("attention.kv_lora_rank", "kv_lora_rank"),                              \
+        COUNT("expert_group_count", "num_expert_group", "n_group"), COUNT("expert_group_used_count", "topk_group"),            \
+        U32("expert_used_count", "num_experts_per_token", "num_experts_per_tok"),                                              \
+        COUNT("expert_shared_count", "num_shared_experts", "n_shared_experts"),                                                \
+        BOOL("expert_weights_norm", "moe_renormalize", "norm_topk_prob")
+static const ae_convert_key kimi_k3_keys[] = {
+    KIMI_KEYS, U32("context_length", "model_max_length", "max_position_embeddings"),
+    COUNT("expert_latent_length", "routed_expert_hidden_size"), U32("attn_res.block_size", "attn_res_block_size"),
+    F32("activation.situ_beta", "activation_situ_beta"), F32("activation.situ_linear_beta",
+                                                             "activation_situ_linear_beta"), LAST,
+};
+static const ae_convert_key bailing3_keys[] = {KIMI_KEYS, U32("leading_dense_block_count", NULL), LAST};
+static const ae_convert_key deepseek4_keys[] = {
+    U32("attention.q_lora_rank", "q_lora_rank"), U32("attention.sliding_window", "sliding_window"),
+    U32("attention.output_group_count", "o_groups"), U32("attention.output_lora_rank", "o_lora_rank"),
+    F32("attention.compress_rope_freq_base", "compress_rope_theta"), U32("attention.indexer.head_count", "index_n_heads"),
+    U32("attention.indexer.key_length", "index_head_dim"), U32("attention.indexer.top_k", "index_topk"),
+    U32("hyper_connection.count", "hc_mult"), U32("hyper_connection.sinkhorn_iterations", "hc_sinkhorn_iters"),
+    F32("hyper_connection.epsilon", "hc_eps"), U32("feed_forward_length", "intermediate_size", "moe_intermediate_size"), LAST,
 };
 
 /* ---- Models ------------------------------------------------------------------------------------------- */
@@ -91,5 +154,35 @@ const ae_convert_arch ae_convert_late_archs[] = {
      .defaults = "{\"rotary_dim\":64}",
      .begin = ae_convert_begin_minimax_m3,
      .more_keys = ae_convert_keys_minimax_m3},
+    {.classes = "KimiK3ForConditionalGeneration KimiK3ForCausalLM",
+     .arch = "kimi-k3",
+     .activation = AE_CONVERT_SITU,
+     .activation_key = "hidden_act",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_OWN_HEADS | AE_ARCH_NO_ROPE,
+     .rules = kimi_k3,
+     .keys = kimi_k3_keys,
+     .defaults = "{\"max_position_embeddings\":1048576,\"attn_res_block_size\":0}",
+     .more_keys = ae_convert_keys_kimi_k3,
+     .more_tensors = ae_convert_tensors_kimi_k3},
+    {.classes = "BailingMoeV3ForCausalLM BailingHybridForCausalLM BailingMoeV3VLForConditionalGeneration",
+     .arch = "bailingmoe3",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_OWN_HEADS | AE_ARCH_AHEAD,
+     .parts = bailing3_parts,
+     .aliases = "model_max_length=max_position_embeddings",
+     .rules = bailing3,
+     .keys = bailing3_keys,
+     .begin = ae_convert_begin_bailing3,
+     .more_keys = ae_convert_keys_bailing3,
+     .more_tensors = ae_convert_tensors_bailing3},
+    {.classes = "DeepseekV4ForCausalLM",
+     .arch = "deepseek4",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_OWN_HEADS | AE_ARCH_NO_DIVISORS,
+     .window_period = 1,
+     .rules = deepseek4,
+     .keys = deepseek4_keys,
+     .defaults = "{\"hc_mult\":4,\"hc_sinkhorn_iters\":20,\"hc_eps\":1e-6,\"norm_topk_prob\":true}",
+     .begin = ae_convert_begin_deepseek4,
+     .more_keys = ae_convert_keys_deepseek4,
+     .more_tensors = ae_convert_tensors_deepseek4},
 };
 const size_t ae_convert_n_late_archs = sizeof ae_convert_late_archs / sizeof *ae_convert_late_archs;

@@ -1,6 +1,6 @@
 /* kinds.c - models whose layers are of a kind of their own: Gemma 3n, sparse attention by an index, Mamba-1, Falcon-H1,
- * MiniMax-01, Kimi-Linear; Mistral 4; and the text halves of models that see (arch.h). Keys that depend on several values, and
- * tensors that are put together. Owns nothing.
+ * MiniMax-01, Kimi-Linear, Kimi K3, Ling 3; Mistral 4; and the text halves of models that see (arch.h). Keys that depend on
+ * several values, and tensors that are put together. Owns nothing.
  * Sources: the models' own code in transformers; names and keys of GGUF files as llama.cpp reads them. */
 #include <math.h>
 #include <stdio.h>
@@ -390,7 +390,8 @@ aerie_status ae_convert_keys_kimi_linear(ae_convert_keys *k, const ae_convert *c
     return ae_convert_put_mla(k, c);
 }
 
-aerie_status ae_convert_tensors_kimi_linear(ae_convert *c, uint32_t layer)
+/* The taps of queries, keys and values. */
+static aerie_status add_taps(ae_convert *c, uint32_t layer)
 {
     static const char names[] = "qkv";
     for (size_t i = 0; i < 3; i++) {
@@ -407,5 +408,157 @@ aerie_status ae_convert_tensors_kimi_linear(ae_convert *c, uint32_t layer)
         AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .n_stack = t->shape[0], .rows = 1,
                                                     .columns = t->shape[t->n_dims - 1], .f32 = true}));
     }
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_tensors_kimi_linear(ae_convert *c, uint32_t layer)
+{
+    AE_TRY(add_taps(c, layer));
     return ae_convert_tensors_mla(c, layer);
+}
+
+/* ---- Kimi K3 ---------------------------------------------------------------------------------------------------- */
+
+aerie_status ae_convert_keys_kimi_k3(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *bound = json_object_get(ae_convert_value(c, "linear_attn_config"), "gate_lower_bound");
+    double lower = 0;
+    AE_TRY(ae_convert_real(c, bound, "gate_lower_bound", -1e3, 0, &lower));
+    if (lower < 0) ae_convert_put_f32(k, "kda.gate_lower_bound", lower);
+    if (json_is_false(ae_convert_value(c, "mla_use_nope")))
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: 'mla_use_nope' is false, but GGUF files of architecture %s do not "
+                       "rotate", c->config_path, c->arch->arch);
+    return ae_convert_keys_kimi_linear(k, c);
+}
+
+/* A norm's weights and a vector that scores what it gives are used as their product. */
+static aerie_status add_score(ae_convert *c, const char *in, const char *what, const char *to)
+{
+    const uint32_t n = c->model.n_embd;
+    const ae_st_tensor *parts[2];
+    static const char *const ends[] = {"norm", "proj"};
+    char name[96];
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "%s%s_%s.weight", in, what, ends[i]);
+        parts[i] = ae_convert_take(c, name);
+        if (parts[i] && parts[i]->n != n) return ae_convert_check_shape(c, parts[i], 0, n, "by config.json");
+    }
+    if (!parts[0] != !parts[1])
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: of %s%s_norm and _proj one is missing", c->path, in, what);
+    if (!parts[0]) return AERIE_OK;
+    float *values = ae_arena_alloc(&c->arena, 2 * (size_t)n, sizeof *values);
+    if (!values) return ae_convert_no_memory(c, "the scores of banks");
+    for (size_t i = 0; i < 2; i++)
+        if (!ae_convert_floats(parts[i], 0, values + i * n, n))
+            return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s, but must be F32, F16, BF16 or F64",
+                           c->path, parts[i]->name, ae_st_dtype_name(parts[i]->dtype));
+    for (uint32_t i = 0; i < n; i++) values[i] *= values[n + i];
+    return ae_convert_add(c, &(ae_convert_item){.name = to, .how = AE_CONVERT_VALUES, .values = values, .columns = n});
+}
+
+aerie_status ae_convert_tensors_kimi_k3(ae_convert *c, uint32_t layer)
+{
+    char in[48], to[64];
+    bool latent;
+    if (!layer) AE_TRY(add_score(c, "", "output_attn_res", "output_res_score.weight"));
+    snprintf(in, sizeof in, "layers.%u.", layer);
+    snprintf(to, sizeof to, "blk.%u.attn_res_score.weight", layer);
+    AE_TRY(add_score(c, in, "self_attention_res", to));
+    snprintf(to, sizeof to, "blk.%u.ffn_res_score.weight", layer);
+    AE_TRY(add_score(c, in, "mlp_res", to));
+    /* two tensors of one name */
+    AE_TRY(find_latent(c, layer, &latent));
+    snprintf(to, sizeof to, "blk.%u.", layer);
+    AE_TRY(ae_convert_apply(c, &(ae_convert_rule){"self_attn.g_proj", latent ? "attn_gate" : "ssm_g", AE_RULE_PLAIN, false}, in,
+                            to));
+    snprintf(in, sizeof in, "layers.%u.self_attn.A_log", layer);
+    snprintf(to, sizeof to, "blk.%u.ssm_a", layer);
+    const ae_st_tensor *t = ae_convert_take(c, in);
+    if (t)
+        AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .columns = c->model.n_heads,
+                                                    .change = AE_CONVERT_MINUS_EXP, .f32 = true}));
+    return ae_convert_tensors_kimi_linear(c, layer);
+}
+
+/* ---- Ling 3 ----------------------------------------------------------------------------------------------------- */
+
+/* The tensors say it: makers' and transformers' files count groups of layers differently where the last is not whole. */
+static bool is_latent(const ae_convert *c, uint32_t layer)
+{
+    char name[64];
+    snprintf(name, sizeof name, "layers.%u.self_attn.kv_b_proj.weight", layer);
+    return ae_convert_look(c, name) != NULL;
+}
+
+static aerie_status put_limits(ae_convert_keys *k, const ae_convert *c, const char *from, const char *to)
+{
+    const json_t *list = ae_convert_value(c, from);
+    const uint32_t n = c->model.n_layers + c->model.n_ahead;
+    float limits[AE_MAX_LAYERS] = {0};
+    if (!list) return k->status;
+    for (uint32_t i = 0; i < n && i < AE_MAX_LAYERS; i++) {
+        const json_t *one = json_array_get(list, i);
+        double limit = 0;
+        if (one && !json_is_null(one)) AE_TRY(ae_convert_real(c, one, from, 0, 1e9, &limit));
+        limits[i] = (float)limit;
+    }
+    ae_convert_put_array(k, to, AE_GGUF_F32, limits, n);
+    return k->status;
+}
+
+aerie_status ae_convert_keys_bailing3(ae_convert_keys *k, const ae_convert *c)
+{
+    const uint32_t n = c->model.n_layers + c->model.n_ahead;
+    uint32_t n_kv[AE_MAX_LAYERS], taps = 4, dim = 0, n_dense = 0;
+    double lower = -5;
+    for (uint32_t i = 0; i < n && i < AE_MAX_LAYERS; i++) n_kv[i] = is_latent(c, i);
+    /* what transformers saves as head_dim is the part that rotates */
+    AE_TRY(ae_convert_need_u32(c, ae_convert_value(c, "linear_head_dim") ? "linear_head_dim" : "head_dim", 1, AE_MAX_HEAD_DIM,
+                               &dim));
+    AE_TRY(ae_convert_u32(c, "short_conv_kernel_size", 1, 64, &taps));
+    AE_TRY(ae_convert_real(c, ae_convert_value(c, "kda_lower_bound"), "kda_lower_bound", -1e3, -1e-3, &lower));
+    ae_convert_put_array(k, "attention.head_count_kv", AE_GGUF_U32, n_kv, n);
+    ae_convert_put_u32(k, "ssm.conv_kernel", taps);
+    ae_convert_put_u32(k, "kda.head_dim", dim);
+    ae_convert_put_bool(k, "kda.safe_gate", true);
+    ae_convert_put_f32(k, "kda.gate_lower_bound", lower);
+    AE_TRY(put_limits(k, c, "expert_swiglu_limit_list", "swiglu_clamp_exp"));
+    AE_TRY(put_limits(k, c, "share_expert_swiglu_limit_list", "swiglu_clamp_shexp"));
+    AE_TRY(ae_convert_put_mla(k, c));
+    if (ae_convert_value(c, "mlp_layer_types")) return ae_convert_put_dense(k, c);
+    AE_TRY(ae_convert_u32(c, "first_k_dense_replace", 0, AE_MAX_LAYERS, &n_dense));
+    ae_convert_put_u32(k, "leading_dense_block_count", n_dense);
+    return k->status;
+}
+
+aerie_status ae_convert_begin_bailing3(ae_convert *c)
+{
+    static const char *const flags[] = {"no_kda_lora", "kda_safe_gate"};
+    const char *gates = ae_convert_text(c, "gated_attention_proj_granularity_type");
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (json_is_false(ae_convert_value(c, flags[i])))
+            return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                           "%s: '%s' is false, but GGUF files of architecture %s are of models "
+                           "where it is true", c->config_path, flags[i], c->arch->arch);
+    if (!gates || strcmp(gates, "head_wise") == 0) return AERIE_OK;
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                   "%s: 'gated_attention_proj_granularity_type' is \"%.40s\", but GGUF files "
+                   "of architecture %s have a gate for each head (\"head_wise\")", c->config_path, gates, c->arch->arch);
+}
+
+aerie_status ae_convert_tensors_bailing3(ae_convert *c, uint32_t layer)
+{
+    const ae_convert_rule gate = {"self_attn.g_proj", is_latent(c, layer) ? "attn_gate" : "ssm_g_a", AE_RULE_PLAIN, false};
+    char in[64], to[48];
+    snprintf(in, sizeof in, "layers.%u.", layer);
+    snprintf(to, sizeof to, "blk.%u.", layer);
+    AE_TRY(ae_convert_apply(c, &gate, in, to));
+    snprintf(in, sizeof in, "layers.%u.self_attn.A_log", layer);
+    snprintf(to, sizeof to, "blk.%u.ssm_a", layer);
+    const ae_st_tensor *t = ae_convert_take(c, in);
+    if (t)
+        AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .rows = t->n, .columns = 1,
+                                                    .change = AE_CONVERT_EXP, .f32 = true}));
+    return ae_convert_tensors_kimi_linear(c, layer);
 }

@@ -175,7 +175,7 @@ aerie_status ae_convert_begin_minimax_m3(ae_convert *c)
 }
 
 /* The first layers are dense; which they are is said by a list of names or of numbers. */
-static aerie_status put_dense(ae_convert_keys *k, const ae_convert *c)
+aerie_status ae_convert_put_dense(ae_convert_keys *k, const ae_convert *c)
 {
     const json_t *names = ae_convert_value(c, "mlp_layer_types"), *numbers = ae_convert_value(c, "moe_layer_freq");
     uint32_t n_dense = 0;
@@ -205,5 +205,129 @@ aerie_status ae_convert_keys_minimax_m3(ae_convert_keys *k, const ae_convert *c)
                        c->arch->arch);
     ae_convert_put_u32(k, "expert_shared_count", size && n_shared ? size / n_ff : n_shared);
     ae_convert_put_bool(k, "expert_weights_norm", true);
-    return put_dense(k, c);
+    return ae_convert_put_dense(k, c);
+}
+
+/* ---- DeepSeek V4 ------------------------------------------------------------------------------------------------ */
+
+/* The rotation of layers that compress has a base of its own, and is the only one that is stretched. transformers saves both as
+ * objects of rope_parameters; the makers have rope_theta, compress_rope_theta and rope_scaling. */
+static aerie_status part_rotations(ae_convert *c)
+{
+    json_t *both = (json_t *)ae_convert_value(c, "rope_parameters");
+    const json_t *plain = json_object_get(both, "main"), *late = json_object_get(both, "compress");
+    if (plain && late) {
+        json_t *scaling = json_deep_copy(late), *base = json_object_get(plain, "rope_theta"),
+               *late_base = json_object_get(late, "rope_theta"), *share = json_object_get(plain, "partial_rotary_factor");
+        const json_t *factor = json_object_get(late, "attention_factor");
+        if (factor && json_number_value(factor) != 1) {
+            json_decref(scaling);
+            return fail_other(c, "attention_factor", "1");
+        }
+        json_object_del(scaling, "rope_theta");
+        json_object_del(scaling, "partial_rotary_factor");
+        json_object_del(scaling, "attention_factor");
+        bool ok = scaling && json_object_set_new(values_of(c), "rope_scaling", scaling) == 0;
+        if (base) ok &= json_object_set(values_of(c), "rope_theta", base) == 0;
+        if (late_base) ok &= json_object_set(values_of(c), "compress_rope_theta", late_base) == 0;
+        if (share && !ae_convert_value(c, "partial_rotary_factor"))
+            ok &= json_object_set(values_of(c), "partial_rotary_factor", share) == 0;
+        if (!ok) return ae_convert_no_memory(c, "the configuration");
+    }
+    if (ae_convert_value(c, "qk_rope_head_dim") && /* of which all rotates */
+        json_object_set_new(values_of(c), "partial_rotary_factor", json_real(1)))
+        return ae_convert_no_memory(c, "the configuration");
+    return set_missing(c, "compress_rope_theta", json_real(160000));
+}
+
+aerie_status ae_convert_begin_deepseek4(ae_convert *c)
+{
+    const char *scores = ae_convert_text(c, "scoring_func");
+    uint32_t n_hash = 0;
+    AE_TRY(ae_convert_u32(c, "num_hash_layers", 0, AE_MAX_LAYERS, &n_hash));
+    for (uint32_t i = 0; i < n_hash; i++) { /* a bias that these layers have and do not use */
+        char name[48];
+        snprintf(name, sizeof name, "layers.%u.ffn.gate.bias", i);
+        ae_convert_take(c, name);
+    }
+    if (scores && strcmp(scores, "sqrtsoftplus")) return fail_other(c, "scoring_func", "sqrtsoftplus");
+    return part_rotations(c);
+}
+
+/* Of how many positions a layer's rows are compressed: a list of numbers, or of names. */
+static aerie_status put_ratios(ae_convert_keys *k, const ae_convert *c)
+{
+    static const struct {
+        const char *name;
+        uint32_t n;
+    } kinds[] = {{"sliding_attention", 0}, {"compressed_sparse_attention", 4}, {"heavily_compressed_attention", 128}};
+    const json_t *numbers = ae_convert_value(c, "compress_ratios"), *names = ae_convert_value(c, "layer_types");
+    const json_t *rates = ae_convert_value(c, "compress_rates");
+    uint32_t ratios[AE_MAX_LAYERS] = {0};
+    for (uint32_t i = 0; i < c->model.n_layers; i++) {
+        const json_t *one = json_array_get(numbers ? numbers : names, i);
+        const char *name = json_string_value(one);
+        bool known = numbers && json_is_integer(one) && json_integer_value(one) >= 0 && json_integer_value(one) <= 128;
+        if (known) ratios[i] = (uint32_t)json_integer_value(one);
+        for (size_t j = 0; j < sizeof kinds / sizeof *kinds && name && !numbers; j++) {
+            const json_t *rate = json_object_get(rates, kinds[j].name);
+            if (strcmp(name, kinds[j].name)) continue;
+            known = !rate || json_integer_value(rate) == (json_int_t)kinds[j].n;
+            ratios[i] = kinds[j].n;
+        }
+        if (!known)
+            return ae_fail(c->error, AERIE_ERROR_FORMAT,
+                           "%s: neither 'compress_ratios' nor 'layer_types' says of layer %u what "
+                           "files of architecture %s can have: 0, 4 or 128", c->config_path, i, c->arch->arch);
+    }
+    ae_convert_put_array(k, "attention.compress_ratios", AE_GGUF_U32, ratios, c->model.n_layers);
+    return k->status;
+}
+
+/* The first layers choose experts by the token. */
+static aerie_status count_hash(const ae_convert *c, uint32_t *n)
+{
+    const json_t *names = ae_convert_value(c, "mlp_layer_types");
+    const char *name;
+    *n = 0;
+    if (!names) return ae_convert_need_u32(c, "num_hash_layers", 0, c->model.n_layers, n);
+    while ((name = json_string_value(json_array_get(names, *n))) && strcmp(name, "hash_moe") == 0) ++*n;
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_keys_deepseek4(ae_convert_keys *k, const ae_convert *c)
+{
+    double limit = 0;
+    float limits[AE_MAX_LAYERS];
+    uint32_t n_hash, n_streams = 4;
+    AE_TRY(ae_convert_real(c, ae_convert_value(c, "swiglu_limit"), "swiglu_limit", 0, 1e9, &limit));
+    for (uint32_t i = 0; i < c->model.n_layers; i++) limits[i] = (float)limit;
+    AE_TRY(count_hash(c, &n_hash));
+    AE_TRY(ae_convert_u32(c, "hc_mult", 1, AE_MAX_STREAMS, &n_streams));
+    ae_convert_put_u32(k, "attention.head_count_kv", 1);
+    ae_convert_put_u32(k, "attention.key_length", c->model.head_dim);
+    ae_convert_put_u32(k, "attention.value_length", c->model.head_dim);
+    ae_convert_put_u32(k, "hash_layer_count", n_hash);
+    ae_convert_put_u32(k, "expert_gating_func", AE_EXPERT_GATE_SQRT_SOFTPLUS);
+    ae_convert_put_array(k, "swiglu_clamp_exp", AE_GGUF_F32, limits, c->model.n_layers);
+    ae_convert_put_array(k, "swiglu_clamp_shexp", AE_GGUF_F32, limits, c->model.n_layers);
+    ae_convert_put_u32(k, "embedding_length_out", c->model.n_embd * n_streams);
+    return put_ratios(k, c);
+}
+
+/* Weights of the streams' head; biases that text does not use. */
+aerie_status ae_convert_tensors_deepseek4(ae_convert *c, uint32_t layer)
+{
+    static const ae_convert_rule head[] = {{"hc_head_fn", "output_hc_fn.weight", AE_RULE_F32, true},
+                                           {"hc_head_base", "output_hc_base.weight", AE_RULE_F32, true},
+                                           {"hc_head_scale", "output_hc_scale.weight", AE_RULE_F32, true},
+                                           /* as transformers saves them */
+                                           {"hc_head.hc_fn", "output_hc_fn.weight", AE_RULE_F32, true},
+                                           {"hc_head.hc_base", "output_hc_base.weight", AE_RULE_F32, true},
+                                           {"hc_head.hc_scale", "output_hc_scale.weight", AE_RULE_F32, true}};
+    char name[64];
+    for (size_t i = 0; i < sizeof head / sizeof *head && !layer; i++) AE_TRY(ae_convert_apply(c, &head[i], "", ""));
+    snprintf(name, sizeof name, "layers.%u.ffn.gate.bias_vl", layer);
+    ae_convert_take(c, name);
+    return AERIE_OK;
 }

@@ -114,7 +114,7 @@ static aerie_status read_sizes(ae_convert *c)
     if (c->arch->flags & AE_ARCH_NO_ROPE) return AERIE_OK;
     AE_TRY(ae_convert_head_rope(c));
     /* the share that is given is of another part of a head */
-    if (strcmp(m->arch, "mistral4") == 0) h->n_rot = h->head_dim;
+    if (strcmp(m->arch, "mistral4") == 0 || strcmp(m->arch, "bailingmoe3") == 0) h->n_rot = h->head_dim;
     if (strncmp(m->arch, "minimax-", 8)) return AERIE_OK;
     AE_TRY(ae_convert_u32(c, "rotary_dim", 2, m->head_dim, &h->n_rot));
     if (h->n_rot % 2 == 0) return AERIE_OK;
@@ -199,7 +199,8 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
     static const ae_convert_rename renames[] = {
         {"language_model.", ""}, {"model.language_model.", ""}, {"model.text_model.", ""}, {"model.", ""}, {"backbone.", ""},
         {"shared.", "embed_tokens."}, {"transformer.blocks.", "layers."}, {"transformer.wte.", "embed_tokens."},
-        {"transformer.ln_f.", "norm."}, {"transformer.ff_out.", "lm_head."}};
+        {"transformer.ln_f.", "norm."}, {"transformer.ff_out.", "lm_head."}, {"word_embeddings.", "embed_tokens."},
+        {"embed.", "embed_tokens."}, {"head.", "lm_head."}};
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
     const json_t *classes = json_object_get(c->config, "architectures");
     const char *class = json_string_value(json_array_get(classes, 0));
@@ -353,6 +354,9 @@ static aerie_status add_tensor(ae_convert *c, const ae_convert_rule *r, const ae
     const bool turns = strcmp(c->arch->arch, "granitehybrid") || (positions && strcmp(positions, "rope") == 0);
     const bool rotated = (r->kind == AE_RULE_Q || r->kind == AE_RULE_K) && (c->arch->flags & AE_ARCH_PAIRS) && turns;
     const uint64_t *s = t->shape;
+    if (r->kind == AE_RULE_WHOLE && t->n_dims == 2)
+        return ae_convert_add(c, &(ae_convert_item){.name = to, .how = AE_CONVERT_WHOLE, .from = t, .rows = s[0],
+                                                    .columns = s[1]});
     AE_TRY(check_type(c, t));
     switch (r->kind) {
     case AE_RULE_STACK: case AE_RULE_STACK_T: case AE_RULE_SPLIT_STACK: case AE_RULE_SPLIT_STACK_T: case AE_RULE_TURNS_T:
