@@ -235,7 +235,7 @@ aerie_status ae_convert_put_special(const ae_convert *c, ae_gguf_writer *out, co
         if (ids[i] < 0) ids[i] = find_id(w, json_object_get(f->generation, tokens[i].id));
         if (ids[i] >= 0) AE_TRY(ae_gguf_writer_u32(out, tokens[i].key, (uint32_t)ids[i], c->error));
     }
-    if (c->arch->flags & AE_ARCH_DENOISES) AE_TRY(put_mask(c, out, w, f));
+    if (c->arch && c->arch->flags & AE_ARCH_DENOISES) AE_TRY(put_mask(c, out, w, f));
     find_ends(&e, c, w, f->generation, ids[1]);
     AE_TRY(put_ends(c, out, w, &e));
     const json_t *bos = json_object_get(f->config, "add_bos_token"), *eos = json_object_get(f->config, "add_eos_token");
