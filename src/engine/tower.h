@@ -50,6 +50,9 @@ uint32_t ae_tower_plan_rows(const ae_tower_model *model, const ae_tower_plan *pl
 /* AE_TOWER_TILES: the size in pixels that a picture is resized to before it is stretched to whole tiles. */
 void ae_tower_longest(const ae_tower_model *model, uint32_t width, uint32_t height, uint32_t *to_width, uint32_t *to_height);
 
+/* AE_TOWER_FIT: the size in pixels that a picture is reduced to before black is added. */
+void ae_tower_fit(const ae_tower_model *model, uint32_t width, uint32_t height, uint32_t *to_width, uint32_t *to_height);
+
 /* Called between blocks of the encoder: `done` of `total` blocks are finished. Returning false cancels. */
 typedef bool ae_tower_progress(void *user, uint64_t done, uint64_t total);
 

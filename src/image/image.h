@@ -54,5 +54,8 @@ aerie_status ae_image_resize(ae_image *out, const ae_image *in, uint32_t width, 
 /* The part of `in` at (x, y), which must lie within it. */
 aerie_status ae_image_crop(ae_image *out, const ae_image *in, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
                            aerie_error *error);
+/* `in` at (x, y) on a picture of one colour, within which it must lie. */
+aerie_status ae_image_put(ae_image *out, const ae_image *in, uint32_t width, uint32_t height, uint32_t x, uint32_t y,
+                          const uint8_t colour[3], aerie_error *error);
 
 #endif

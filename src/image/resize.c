@@ -177,3 +177,17 @@ aerie_status ae_image_crop(ae_image *out, const ae_image *in, uint32_t x, uint32
         memcpy(out->rgb + (size_t)r * width * 3, in->rgb + ((size_t)(y + r) * in->width + x) * 3, (size_t)width * 3);
     return AERIE_OK;
 }
+
+aerie_status ae_image_put(ae_image *out, const ae_image *in, uint32_t width, uint32_t height, uint32_t x, uint32_t y,
+                          const uint8_t colour[3], aerie_error *error)
+{
+    *out = (ae_image){0};
+    if (x > width || in->width > width - x || y > height || in->height > height - y)
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "a picture of %u x %u pixels at %u, %u of one of %u x %u; please report",
+                       in->width, in->height, x, y, width, height);
+    AE_TRY(ae_image_alloc(out, width, height, error));
+    for (size_t i = 0; i < (size_t)width * height; i++) memcpy(out->rgb + i * 3, colour, 3);
+    for (uint32_t r = 0; r < in->height; r++)
+        memcpy(out->rgb + ((size_t)(y + r) * width + x) * 3, in->rgb + (size_t)r * in->width * 3, (size_t)in->width * 3);
+    return AERIE_OK;
+}

@@ -79,9 +79,9 @@ static const ae_arch archs[] = {
      .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SOFTMAX_CHOSEN, .activation = AE_ACTIVATION_OAI},
     /* GLM */
     {.name = "chatglm"},
-    {.name = "glm4", .norms = AE_NORMS_PRE_POST},
-    {.name = "glm4moe", .rope_neox = true, .ffn_norm = POST_ATTENTION, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_optional = true,
-     .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_COUNT},
+    {.name = "glm4", .sections = true, .norms = AE_NORMS_PRE_POST},
+    {.name = "glm4moe", .rope_neox = true, .sections = true, .ffn_norm = POST_ATTENTION, .qk_norm = AE_QK_NORM_HEAD,
+     .qk_norm_optional = true, .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_COUNT},
     /* DeepSeek, and others with its experts */
     {.name = "deepseek", .experts = EXPERTS, .shared = AE_SHARED_COUNT},
     /* V2, V3, R1, Kimi K2; and GLM-4.7-Flash, whose early files do not name the function that chooses experts */
@@ -127,7 +127,7 @@ static const ae_arch archs[] = {
      .window_rope = AE_ROTATION_PLAIN, .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .renorm = true,
      .expert_by_tensor = true, .nextn_pre = true},
     {.name = "ernie4_5"},
-    {.name = "paddleocr", .rope_neox = true},
+    {.name = "paddleocr", .rope_neox = true, .sections = true},
     {.name = "ernie4_5-moe", .experts = EXPERTS, .renorm = true, .shared = AE_SHARED_SIZE, .expert_step = true},
     {.name = "hunyuan-dense", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_last = true},
     {.name = "hunyuan_vl", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_last = true, .rope_alpha = true},

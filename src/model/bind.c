@@ -183,6 +183,7 @@ static aerie_status read_sections(ae_binder *b, ae_rope *r)
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s must be 3 or 4 numbers from 0 to %u", ae_gguf_path(b->gguf),
                            b->key, r->n_rot / 2);
         r->sections[i] = (uint32_t)n;
+        if (n) r->neox = true; /* files with sections have pairs (i, i + half), whatever the architecture's other files have */
     }
     return AERIE_OK;
 }

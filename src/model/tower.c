@@ -13,6 +13,7 @@
 #define MAX_TILES 64
 #define MAX_TOKENS 16384
 #define MAX_POSITIONS 65536
+#define MAX_SIDE 256 /* of a square table */
 
 typedef struct tower_binder {
     ae_binder b;
@@ -84,7 +85,7 @@ static aerie_status read_activation(tower_binder *t, ae_layer_spec *s)
         return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: clip.use_gelu and clip.use_silu are both true; one activation is "
                        "possible", ae_gguf_path(t->m->gguf));
     if (type->head_norms) gelu = !silu; /* files of these types have neither key set */
-    s->activation = gelu ? type->cls ? AE_ACTIVATION_GELU_ERF : AE_ACTIVATION_GELU
+    s->activation = gelu ? t->m->n_cls ? AE_ACTIVATION_GELU_ERF : AE_ACTIVATION_GELU
                     : silu ? AE_ACTIVATION_SILU : AE_ACTIVATION_OAI;
     s->shared_limit = INFINITY; /* OAI's activation without a limit is quick GELU */
     if (s->activation == AE_ACTIVATION_OAI && type->gated)
@@ -140,14 +141,34 @@ static aerie_status read_colours(tower_binder *t)
     return AERIE_OK;
 }
 
+/* Reads the file's own limits on the pixels of a picture; some models' are wider than what is possible here. */
+static aerie_status read_pixel_limits(tower_binder *t)
+{
+    ae_tower_model *m = t->m;
+    const uint32_t unit = m->patch * m->merge;
+    const double possible = (double)MAX_TOKENS * unit * unit;
+    uint32_t least = 0, most = 0;
+    AE_TRY(get(t, "image_min_pixels", false, 1, UINT32_MAX, &least));
+    AE_TRY(get(t, "image_max_pixels", false, unit * unit, UINT32_MAX, &most));
+    if (least) m->least_pixels = least;
+    if (most) m->most_pixels = most < possible ? most : possible;
+    if (m->least_pixels > m->most_pixels)
+        return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: pictures of %.0f to %.0f pixels (clip.vision.image_min_pixels, "
+                       "image_max_pixels) are not possible", ae_gguf_path(m->gguf), m->least_pixels, m->most_pixels);
+    m->n_least = (uint32_t)(m->least_pixels / unit / unit);
+    m->n_most = (uint32_t)(m->most_pixels / unit / unit);
+    return AERIE_OK;
+}
+
 /* Reads the sizes of patches and tokens, and how many of them a picture has. */
 static aerie_status read_sizes(tower_binder *t)
 {
     ae_tower_model *m = t->m;
-    AE_TRY(get(t, "image_size", true, 1, MAX_IMAGE, &m->image_size));
+    const bool sized = m->type->positions == AE_TOWER_POS_TABLE || m->type->size == AE_TOWER_ANY;
+    AE_TRY(get(t, "image_size", true, sized ? 1 : 0, MAX_IMAGE, &m->image_size));
     AE_TRY(get(t, "patch_size", true, 1, MAX_PATCH, &m->patch));
     m->merge = m->type->n_merge;
-    AE_TRY(get(t, m->type->merge_key, false, 1, MAX_MERGE, &m->merge));
+    if (m->type->merge_key) AE_TRY(get(t, m->type->merge_key, false, 1, MAX_MERGE, &m->merge));
     AE_TRY(get(t, "preproc_image_size", false, 1, MAX_IMAGE, &m->longest));
     if (!m->longest) m->longest = m->image_size;
     m->n_least = m->type->n_least, m->n_most = m->type->n_most;
@@ -156,12 +177,15 @@ static aerie_status read_sizes(tower_binder *t)
     AE_TRY(get(t, "preproc_min_tiles", false, 1, MAX_TILES, &m->tiles_least));
     AE_TRY(get(t, "preproc_max_tiles", false, m->tiles_least, MAX_TILES, &m->tiles_most));
     const uint32_t unit = m->patch * m->merge;
-    const bool square = m->type->size == AE_TOWER_SQUARE || m->type->size == AE_TOWER_TILES || m->type->size == AE_TOWER_GRID;
+    const bool square = m->type->size == AE_TOWER_SQUARE || m->type->size == AE_TOWER_PAD ||
+                        m->type->size == AE_TOWER_TILES || m->type->size == AE_TOWER_GRID;
     if (m->type->size == AE_TOWER_GRID_SMART) m->image_size = unit > 512 ? unit : 512 / unit * unit; /* of a tile */
     if ((square || m->type->size == AE_TOWER_ANY) && (m->image_size < unit || (square && m->image_size % unit)))
         return ae_fail(t->b.error, AERIE_ERROR_FORMAT,
                        "%s: a picture of %u pixels is not a whole number of tokens of %u x %u patches "
                        "of %u", ae_gguf_path(m->gguf), m->image_size, m->merge, m->merge, m->patch);
+    m->least_pixels = (double)m->n_least * unit * unit, m->most_pixels = (double)m->n_most * unit * unit;
+    if (m->type->pixel_keys) AE_TRY(read_pixel_limits(t));
     if (m->type->bare) m->patch *= m->merge, m->merge = 1;
     return AERIE_OK;
 }
@@ -193,15 +217,40 @@ static aerie_status make_layers(tower_binder *t)
     return AERIE_OK;
 }
 
+/* LLaVA reads the last block but one of its encoder, CLIP's of 24 blocks in most cases. Newer files name the block by the key
+ * feature_layer and hold no more; older ones hold 23 blocks, or all of them. */
+static aerie_status read_features(tower_binder *t)
+{
+    ae_tower_model *m = t->m;
+    const ae_gguf_kv *kv = ae_gguf_kv_find(m->gguf, "clip.vision.feature_layer");
+    const ae_gguf_kv *grids = ae_gguf_kv_find(m->gguf, "clip.vision.image_grid_pinpoints");
+    int64_t n = 0;
+    if ((kv && kv->type == AE_GGUF_ARRAY && kv->n > 1) || (grids && grids->type == AE_GGUF_ARRAY && grids->n))
+        return ae_fail(t->b.error, AERIE_ERROR_UNSUPPORTED, "%s: pictures that are cut into the grids of "
+                       "clip.vision.image_grid_pinpoints, or read after several blocks (feature_layer), as those of LLaVA 1.6 "
+                       "and Granite Vision, are not known", ae_gguf_path(m->gguf));
+    if (!kv) {
+        if (m->n_cls && m->hparams.n_layers == 24) m->hparams.n_layers = 23;
+        return AERIE_OK;
+    }
+    if (kv->type != AE_GGUF_ARRAY || kv->n != 1 || !ae_gguf_kv_int(kv, 0, &n) || n < 1 || n > m->hparams.n_layers)
+        return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: clip.vision.feature_layer is not the number of one of %u blocks",
+                       ae_gguf_path(m->gguf), m->hparams.n_layers);
+    m->hparams.n_layers = (uint32_t)n;
+    return AERIE_OK;
+}
+
 static aerie_status read_keys(tower_binder *t)
 {
     ae_tower_model *m = t->m;
     ae_hparams *h = &m->hparams;
+    m->n_cls = m->type->cls && (!m->type->cls_optional || ae_gguf_tensor_find(m->gguf, "v.class_embd"));
     AE_TRY(read_sizes(t));
     AE_TRY(get(t, "embedding_length", true, 2, 8192, &h->n_embd));
     AE_TRY(get(t, "projection_dim", true, 1, AE_MAX_EMBD, &m->n_out));
     if (!m->type->bare) {
         AE_TRY(get(t, "block_count", true, 1, 128, &h->n_layers));
+        if (m->type->last_but_one) AE_TRY(read_features(t));
         AE_TRY(read_heads(t));
         AE_TRY(read_ff(t));
     }
@@ -213,10 +262,11 @@ static aerie_status read_keys(tower_binder *t)
     h->arch = "clip";
     h->post_eps = h->norm_eps;
     /* the largest encoder of the type has layer norms */
-    h->layer_norm = !m->type->rms && (!m->type->cls || ae_gguf_tensor_find(m->gguf, "v.blk.0.ln1.bias"));
+    h->layer_norm = !m->type->rms && (!m->n_cls || ae_gguf_tensor_find(m->gguf, "v.blk.0.ln1.bias"));
     h->embedding_scale = h->residual_scale = h->logit_scale = 1.0f;
-    if (m->type->turn) h->ropes[h->n_ropes++] = (ae_rope){.neox = m->type->turn != AE_TOWER_TURN_SHARED, .n_rot = h->head_dim,
-                                                          .base = m->type->turn_base, .factor = 1.0f};
+    const bool neox = m->type->turn == AE_TOWER_TURN_YX || m->type->turn == AE_TOWER_TURN_XY;
+    if (m->type->turn) h->ropes[h->n_ropes++] = (ae_rope){.neox = neox, .n_rot = h->head_dim, .base = m->type->turn_base,
+                                                          .factor = 1.0f};
     return m->type->bare ? AERIE_OK : make_layers(t);
 }
 
@@ -225,13 +275,14 @@ aerie_status ae_tower_model_limit(ae_tower_model *m, uint32_t n_least, uint32_t 
     const uint32_t unit = m->patch * m->merge, longest = m->image_size / unit;
     const uint32_t least = n_least ? n_least : m->n_least, most = n_most ? n_most : m->n_most;
     if (!n_least && !n_most) return AERIE_OK;
-    if (m->type->size == AE_TOWER_SQUARE || m->type->size == AE_TOWER_TILES || m->type->size == AE_TOWER_GRID)
+    if (m->type->size == AE_TOWER_SQUARE || m->type->size == AE_TOWER_PAD || m->type->size == AE_TOWER_TILES ||
+        m->type->size == AE_TOWER_GRID)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "pictures of type %s have one size: tokens of a picture cannot be limited",
                        m->type->name);
+    if ((m->type->size == AE_TOWER_ANY || m->type->size == AE_TOWER_FIT) && n_least)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "pictures of type %s are never enlarged: no least number of tokens is "
+                       "possible", m->type->name);
     if (m->type->size == AE_TOWER_ANY) {
-        if (n_least)
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "pictures of type %s are never enlarged: no least number of tokens is "
-                           "possible", m->type->name);
         uint32_t side = longest;
         while (side > 1 && side * side > n_most) side--;
         m->image_size = side * unit; /* of a square with as many tokens */
@@ -243,6 +294,8 @@ aerie_status ae_tower_model_limit(ae_tower_model *m, uint32_t n_least, uint32_t 
                        m->type->n_most);
     m->n_least = least;
     m->n_most = most;
+    if (n_least) m->least_pixels = (double)least * unit * unit;
+    if (n_most) m->most_pixels = (double)most * unit * unit;
     return AERIE_OK;
 }
 
@@ -413,7 +466,9 @@ static aerie_status bind_patches(tower_binder *t)
     AE_TRY(bind_kernel(t, "v.patch_embd.weight", &m->patch_view));
     if (m->type->frames) AE_TRY(bind_kernel(t, "v.patch_embd.weight.1", &m->frame_view));
     AE_TRY(bind(t, "v.patch_embd.bias", m->type->bare, 0, e, &m->patch_bias));
-    if (m->type->cls) AE_TRY(bind(t, "v.class_embd", true, 0, e, &m->cls));
+    if (m->n_cls) AE_TRY(bind(t, "v.class_embd", true, 0, e, &m->cls));
+    if (m->type->start_norm) AE_TRY(bind(t, "v.norm_embd.weight", false, 0, e, &m->start_norm));
+    if (m->type->start_norm) AE_TRY(bind(t, "v.norm_embd.bias", false, 0, e, &m->start_norm_b));
     for (uint32_t i = 0; m->type->bare && i < 3; i++) {
         const uint32_t width = i ? e : 3 * m->patch * m->patch;
         snprintf(t->name, sizeof t->name, "v.patch_norm.%u.weight", i + 1);
@@ -431,17 +486,22 @@ static aerie_status bind_positions(tower_binder *t)
     const ae_tower_positions kind = m->type->positions;
     const ae_gguf_tensor *table = ae_gguf_tensor_find(m->gguf, name);
     const uint32_t side = m->image_size / m->patch;
-    if (kind == AE_TOWER_POS_NONE) return AERIE_OK;
-    const uint64_t n = kind == AE_TOWER_POS_TABLE ? side * side + m->type->cls : table ? (uint64_t)table->ne[1] : 0;
+    if (kind == AE_TOWER_POS_NONE || (!table && m->type->positions_optional)) return AERIE_OK;
+    /* some tables are [lines][columns][n_embd] */
+    const bool lines = kind == AE_TOWER_POS_BICUBIC && table && table->ne[2] > 1 && table->ne[2] == table->ne[1] &&
+                       table->ne[2] <= MAX_SIDE;
+    const uint64_t n = kind == AE_TOWER_POS_TABLE ? side * side + m->n_cls
+                       : table ? (uint64_t)table->ne[1] * (lines ? (uint64_t)table->ne[2] : 1) : 0;
     const uint32_t root = (uint32_t)sqrt((double)n);
     if (!n || n > MAX_POSITIONS)
         return ae_fail(t->b.error, n ? AERIE_ERROR_LIMIT : AERIE_ERROR_FORMAT,
                        "%s: tensor %s is missing or has %llu positions; 1 to %u are possible", ae_gguf_path(m->gguf), name,
                        (unsigned long long)n, MAX_POSITIONS);
-    if ((kind == AE_TOWER_POS_ALIGNED || kind == AE_TOWER_POS_ANTIALIAS) && (uint64_t)root * root != n)
+    if (kind != AE_TOWER_POS_TABLE && kind != AE_TOWER_POS_AXES && (uint64_t)root * root != n)
         return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: tensor %s has %llu positions; a square number is expected",
                        ae_gguf_path(m->gguf), name, (unsigned long long)n);
     m->n_positions = (uint32_t)n;
+    if (lines) return ae_bind_stack(&t->b, name, true, root, root, m->hparams.n_embd, &m->positions);
     return ae_bind_stack(&t->b, name, true, kind == AE_TOWER_POS_AXES ? 2 : 1, m->n_positions, m->hparams.n_embd,
                          &m->positions);
 }
@@ -456,19 +516,62 @@ static aerie_status bind_pair(tower_binder *t, const char *name, bool required, 
     return bind(t, t->name, needs_bias && *weight, 0, n_out ? n_out : n_in, bias);
 }
 
+/* Binds what merges patches: a matrix, or a kernel [n_out][n_embd][merge][merge] that is seen as one. */
+static aerie_status bind_merger(tower_binder *t)
+{
+    ae_tower_model *m = t->m;
+    const uint32_t k = m->merge, e = m->hparams.n_embd;
+    ae_tensor_ref none;
+    if (!m->type->merger_kernel)
+        return k > 1 ? bind_pair(t, m->type->merger, true, false, e, k * k * e, &m->merger, &none) : AERIE_OK;
+    snprintf(t->name, sizeof t->name, "%s.weight", m->type->merger);
+    const ae_gguf_tensor *kernel = ae_gguf_tensor_find(m->gguf, t->name);
+    if (!kernel || kernel->ne[0] != k || kernel->ne[1] != k || kernel->ne[2] != e || kernel->ne[3] != m->n_out)
+        return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing, or its shape is not [%u, %u, %u, %u]",
+                       ae_gguf_path(m->gguf), t->name, k, k, e, m->n_out);
+    if (kernel->type != AE_TYPE_F32 && kernel->type != AE_TYPE_F16 && kernel->type != AE_TYPE_BF16)
+        return ae_fail(t->b.error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s; F32, F16 and BF16 are possible",
+                       ae_gguf_path(m->gguf), t->name, ae_type_name(kernel->type));
+    m->merger_view = *kernel;
+    m->merger_view.ne[0] = (int64_t)k * k * e, m->merger_view.ne[1] = m->n_out;
+    m->merger_view.ne[2] = m->merger_view.ne[3] = 1;
+    m->merger = &m->merger_view;
+    snprintf(t->name, sizeof t->name, "%s.bias", m->type->merger);
+    return bind(t, t->name, false, 0, m->n_out, &m->merger_b);
+}
+
+/* Binds the gated block at the end of a projector. */
+static aerie_status bind_gated(tower_binder *t)
+{
+    static const char *const names[] = {"mm.gate", "mm.up", "mm.down"};
+    ae_tower_model *m = t->m;
+    const ae_gguf_tensor *gate = ae_gguf_tensor_find(m->gguf, "mm.gate.weight");
+    if (!gate || gate->ne[1] < 1 || gate->ne[1] > 65536)
+        return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: tensor mm.gate.weight is missing, or its width is not 1 to 65,536",
+                       ae_gguf_path(m->gguf));
+    m->n_gated = (uint32_t)gate->ne[1];
+    AE_TRY(bind_pair(t, "mm.post_norm", true, false, 0, m->n_out, &m->gated_norm, &m->gated_norm_b));
+    for (int i = 0; i < 3; i++)
+        AE_TRY(bind_pair(t, names[i], true, false, i == 2 ? m->n_out : m->n_gated, i == 2 ? m->n_gated : m->n_out, &m->gated[i],
+                         &m->gated_b[i]));
+    return AERIE_OK;
+}
+
 static aerie_status bind_projector(tower_binder *t)
 {
     ae_tower_model *m = t->m;
     const ae_tower_type *type = m->type;
     const uint32_t e = m->hparams.n_embd, o = m->n_out, merged = type->merge == AE_TOWER_POOL ? e : m->merge * m->merge * e;
+    const bool layered = type->patch_eps > 0;
     uint32_t width = merged;
     ae_tensor_ref none;
     m->n_mid = o;
-    if (type->patch_norm) AE_TRY(bind_pair(t, type->patch_norm, m->merge > 1, false, 0, e, &m->patch_norm, &none));
+    if (type->patch_norm)
+        AE_TRY(bind_pair(t, type->patch_norm, layered || m->merge > 1, layered, 0, e, &m->patch_norm, &m->patch_norm_b));
     if (type->norm && *type->norm)
         AE_TRY(bind_pair(t, type->norm, !type->norm_optional, type->norm_layer, 0, merged, &m->norm, &m->norm_b));
-    if (type->merger && m->merge > 1) AE_TRY(bind_pair(t, type->merger, true, false, e, merged, &m->merger, &none));
-    if (type->merger) width = e;
+    if (type->merger) AE_TRY(bind_merger(t));
+    if (type->merger) width = type->merger_kernel ? o : e;
     if (type->project2) {
         snprintf(t->name, sizeof t->name, "%s.weight", type->project);
         const ae_gguf_tensor *first = ae_gguf_tensor_find(m->gguf, t->name);
@@ -477,10 +580,11 @@ static aerie_status bind_projector(tower_binder *t)
     }
     if (type->size == AE_TOWER_SQUARE) AE_TRY(bind_pair(t, type->project, true, false, e, o, &m->project, &none));
     else AE_TRY(bind_pair(t, type->project, true, false, m->n_mid, width, &m->project, &m->project_b));
+    if (type->gated_project) AE_TRY(bind_gated(t));
     if (type->clamped) AE_TRY(read_clamp(t, type->project, &m->clamp));
     if (type->head_norms) AE_TRY(bind(t, "v.std_bias", false, 0, e, &m->std_bias));
     if (type->head_norms) AE_TRY(bind(t, "v.std_scale", m->std_bias != NULL, 0, e, &m->std_scale));
-    return type->patch_norm ? bind(t, "v.token_embd.img_break", false, 0, o, &m->row_break) : AERIE_OK;
+    return type->patch_norm && !layered ? bind(t, "v.token_embd.img_break", false, 0, o, &m->row_break) : AERIE_OK;
 }
 
 static aerie_status bind_tensors(tower_binder *t)
@@ -491,8 +595,9 @@ static aerie_status bind_tensors(tower_binder *t)
     AE_TRY(bind_positions(t));
     AE_TRY(bind(t, "v.pre_ln.weight", m->type->turn == AE_TOWER_TURN_SHARED, 0, e, &m->pre_norm));
     AE_TRY(bind(t, "v.pre_ln.bias", false, 0, e, &m->pre_norm_b));
-    AE_TRY(bind(t, "v.post_ln.weight", m->type->frames, 0, e, &m->post_norm));
-    AE_TRY(bind(t, "v.post_ln.bias", m->type->frames && !m->type->rms, 0, e, &m->post_norm_b));
+    const char *post = m->type->post_norm ? m->type->post_norm : "v.post_ln";
+    AE_TRY(bind_pair(t, post, m->type->frames || m->type->post_norm, m->type->frames && !m->type->rms, 0, e, &m->post_norm,
+                     &m->post_norm_b));
     for (uint32_t i = 0; i < m->hparams.n_layers; i++) AE_TRY(bind_block(t, i));
     return bind_projector(t);
 }

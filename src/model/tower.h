@@ -20,10 +20,12 @@ typedef enum ae_tower_merge {
 /* How a picture is resized and cut for the encoder. */
 typedef enum ae_tower_size {
     AE_TOWER_SQUARE, /* stretched to the encoder's square */
+    AE_TOWER_PAD,    /* put in the middle of a square of one colour, which is resized to the encoder's square */
     /* the longer side is resized, then cut into tiles of the encoder's square; the whole picture is added as one more view */
     AE_TOWER_TILES,
     AE_TOWER_ANY,    /* its own sides, up to the longest one */
     AE_TOWER_SMART,  /* its own sides, with limits on the number of tokens */
+    AE_TOWER_FIT,    /* its own sides, reduced to a limit, with black to the right and below up to whole tokens */
     AE_TOWER_BUDGET, /* its own ratio, with as many tokens as a budget allows */
     /* tiles of the encoder's square, in the grid with the nearest ratio; the whole picture is added as one more view */
     AE_TOWER_GRID,
@@ -35,6 +37,8 @@ typedef enum ae_tower_positions {
     AE_TOWER_POS_NONE,
     AE_TOWER_POS_TABLE,     /* one for each patch of the square */
     AE_TOWER_POS_ALIGNED,   /* a square table, bilinear, corners aligned */
+    AE_TOWER_POS_BILINEAR,  /* a square table, bilinear, corners not aligned */
+    AE_TOWER_POS_BICUBIC,   /* a square table, bicubic (a = -0.75), corners not aligned */
     AE_TOWER_POS_ANTIALIAS, /* a square table, bilinear with antialiasing, corners not aligned */
     AE_TOWER_POS_AXES,      /* two tables, of columns and of rows, added */
 } ae_tower_positions;
@@ -45,7 +49,17 @@ typedef enum ae_tower_turn {
     AE_TOWER_TURN_SHARED, /* pairs (2i, 2i + 1); both halves share one series of frequencies */
     AE_TOWER_TURN_YX,     /* pairs (i, i + half); each half has the whole series, the row comes first */
     AE_TOWER_TURN_XY,     /* pairs within each half of the head, the column comes first */
+    AE_TOWER_TURN_HALVES, /* pairs (2i, 2i + 1); each half has the whole series, the column comes first */
+    AE_TOWER_TURN_MIXED,  /* pairs (2i, 2i + 1), by the column and by the row in turn */
 } ae_tower_turn;
+
+/* What SMART does first with a picture that is narrower or lower than a token. */
+typedef enum ae_tower_small {
+    AE_TOWER_SMALL_KEEP,  /* nothing: the side may be rounded to 0 before the limits are looked at */
+    AE_TOWER_SMALL_FLOOR, /* nothing, but a side is a token at least */
+    AE_TOWER_SMALL_BOTH,  /* both sides grow by the same factor, rounded down */
+    AE_TOWER_SMALL_EACH,  /* the height grows to a token, then the width, each with the other one rounded */
+} ae_tower_small;
 
 typedef struct ae_tower_type {
     const char *name; /* as in clip.projector_type */
@@ -54,13 +68,20 @@ typedef struct ae_tower_type {
     ae_tower_positions positions;
     ae_tower_turn turn;
     float turn_base;
-    const char *merge_key; /* key of clip.vision: patches per side of a token */
+    const char *merge_key; /* key of clip.vision: patches per side of a token; NULL: always n_merge */
     uint32_t n_merge;      /* the default */
-    uint32_t n_least, n_most; /* SMART, BUDGET: least and most tokens of a picture */
+    uint32_t n_least, n_most; /* SMART, FIT, BUDGET: least and most tokens of a picture */
+    ae_tower_small small;
+    bool pixel_keys;         /* the file's keys image_min_pixels and image_max_pixels are limits, too */
+    uint8_t colour[3];       /* PAD: of the square */
     bool bicubic, lanczos;   /* neither: bilinear */
     bool rms, gated;         /* RMS norms; gated feed-forward blocks */
     bool frames;             /* patches have a second kernel, for a second frame; a still picture is used as both */
     bool cls;                /* a row of its own before the patches */
+    bool cls_optional;       /* only if the file has it */
+    bool last_but_one;       /* the last block of the published encoder is not used */
+    bool positions_optional; /* files without learned positions have none */
+    bool start_norm;         /* patches may be normed before positions are added (v.norm_embd) */
     bool windows;            /* most blocks see windows only (n_wa_pattern) */
     bool unit;               /* pixels are in -1 to 1, whatever the keys say */
     bool clamped;            /* products may have bounds, stored beside their weights */
@@ -71,11 +92,15 @@ typedef struct ae_tower_type {
     bool deep;               /* blocks may have rows that are added after the text model's first layers (v.deepstack) */
     bool grid;               /* rows of a picture rotate by line and column, if the text model supports that */
     /* names of the projector's tensors; NULL: there is none */
-    const char *patch_norm;  /* RMS norm of each patch */
+    const char *post_norm;   /* norm after the last block; NULL: v.post_ln */
+    const char *patch_norm;  /* norm of each patch */
+    float patch_eps;         /* 0: an RMS norm with the file's epsilon; else a layer norm with a bias and this epsilon */
     const char *norm;        /* norm of merged rows; "": without weights */
     bool norm_layer, norm_optional; /* it is a layer norm with a bias and an epsilon of 1e-5; it may be missing */
     const char *merger;      /* a matrix that comes first and merges patches */
+    bool merger_kernel;      /* it is a kernel [n_out][n_embd][merge][merge] with a bias */
     const char *project, *project2;
+    bool gated_project;      /* after `project` a layer norm (mm.post_norm), GELU and a gated block (mm.gate, mm.up, mm.down) */
     const char *begin, *end; /* text before and after the rows of a picture */
     const char *placeholder[2]; /* what chat templates write in place of a picture: either of these */
 } ae_tower_type;
@@ -111,25 +136,31 @@ typedef struct ae_tower_model {
     ae_tower_block *blocks; /* [hparams.n_layers] */
     /* image_size in pixels, patch in pixels, merge in patches, longest in pixels (AE_TOWER_TILES; 0: image_size) */
     uint32_t image_size, patch, merge, longest;
+    uint32_t n_cls;            /* rows before the patches: 0 or 1 */
     uint32_t n_least, n_most;  /* least and most tokens of a picture, if the type has limits */
+    double least_pixels, most_pixels; /* the same in pixels; the file's own limits need not be whole tokens */
     uint32_t tiles_least, tiles_most;
     uint32_t window;    /* tokens per side of a window */
     uint32_t n_out;     /* the text model's width */
     uint32_t n_deep;    /* blocks with deep rows; a token has [1 + n_deep][n_out] values */
     uint32_t n_positions; /* rows of a table; AXES: of each of the two */
     uint32_t n_mid;     /* width between the projector's two matrices */
+    uint32_t n_gated;   /* width of the projector's gated block; 0: there is none */
     float mean[3], std[3];
     ae_gguf_tensor patch_view, frame_view; /* the kernels, seen as matrices [n_embd][3 * patch * patch] */
+    ae_gguf_tensor merger_view;            /* `merger` if it is a kernel, seen as a matrix */
     ae_tensor_ref patch_bias;  /* [n_embd], or NULL */
     ae_tensor_ref cls;         /* [n_embd] */
     ae_tensor_ref positions;   /* [n_positions][n_embd], AXES: two of these; or NULL */
-    ae_tensor_ref pre_norm, pre_norm_b, post_norm, post_norm_b; /* [n_embd], or NULL */
+    ae_tensor_ref start_norm, start_norm_b, pre_norm, pre_norm_b, post_norm, post_norm_b; /* [n_embd], or NULL */
     ae_tensor_ref bare_norm[3], bare_norm_b[3]; /* norms of pixels [3 * patch * patch], of products [n_embd], and of their sums
                                                  * with positions [n_embd] */
-    ae_tensor_ref patch_norm;  /* [n_embd] */
+    ae_tensor_ref patch_norm, patch_norm_b; /* [n_embd], or NULL */
     ae_tensor_ref norm, norm_b; /* [merged width] */
     ae_tensor_ref std_bias, std_scale; /* [n_embd] that standardise pooled rows; or NULL */
-    ae_tensor_ref merger;      /* [n_embd, merge * merge * n_embd], or NULL */
+    ae_tensor_ref merger, merger_b; /* [n_embd, merge * merge * n_embd] (a kernel: [n_out, ..]), or NULL; [n_out], or NULL */
+    ae_tensor_ref gated_norm, gated_norm_b; /* [n_out], or NULL */
+    ae_tensor_ref gated[3], gated_b[3];     /* gate and up [n_gated, n_out], down [n_out, n_gated], or NULL; biases, or NULL */
     ae_tensor_ref project, project_b;   /* [n_mid or n_out, in] ("gemma3": [in, n_out]), bias or NULL */
     ae_tensor_ref project2, project2_b; /* [n_out, n_mid], or NULL */
     ae_tower_clamp clamp;      /* bounds of `project` */

@@ -25,7 +25,8 @@
 enum { N_OUT = 40, MAX_SIDE = 160 };
 
 static const char *const types[] = {"gemma3", "gemma4v", "gemma4uv", "idefics3", "internvl", "lfm2", "pixtral", "pixtral-merge",
-                                    "qwen2vl", "qwen2.5vl", "qwen3vl", "qwen35"};
+                                    "qwen2vl", "qwen2.5vl", "qwen3vl", "qwen35", "glm4v", "glmocr", "kimivl", "kimik25",
+                                    "paddleocr", "dotsocr", "mlp", "lightonocr"};
 enum { N_TYPES = sizeof types / sizeof *types };
 #if defined(__aarch64__)
 static const char *const levels[] = {"ref", "neon", "dotprod", "i8mm"};
@@ -76,7 +77,8 @@ static bool open_rig(rig *r, const char *type, const char *level, uint32_t n_thr
     }
     need(mkmmproj_write(type, N_OUT, path, &error), &error);
     need(ae_tower_model_load(&model, path, false, &error), &error);
-    if (!strncmp(type, "qwen", 4) || !strcmp(type, "gemma4v") || !strcmp(type, "gemma4uv"))
+    if (!strncmp(type, "qwen", 4) || !strncmp(type, "gemma4", 6) || !strncmp(type, "glm", 3) || !strncmp(type, "kimi", 4) ||
+        !strcmp(type, "dotsocr"))
         need(ae_tower_model_limit(model, 0, 70, &error), &error); /* or pictures are enlarged to thousands of patches */
     need(ae_pool_create(&r->pool, n_threads, &error), &error);
     need(ae_tower_create(&r->tower, model, r->backend, &(ae_load_options){.n_threads = n_threads}, r->pool, &error), &error);

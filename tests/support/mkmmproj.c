@@ -49,6 +49,13 @@ typedef struct kind {
     bool rms;         /* no biases but those of projectors, gated blocks */
     bool fused;       /* one tensor of queries, keys and values */
     bool patch_bias, pre, post, frames, cls, scales, heads, bare, biased, windows;
+    bool start;       /* a norm of patches before positions are added */
+    bool qk_norms;    /* norms of queries and keys by head */
+    bool lines;       /* learned positions are [lines][columns] */
+    bool each;        /* `norm` is one of patches */
+    bool plain;       /* no biases in the projector, no row breaks */
+    bool feature;     /* reads the last block but one */
+    const char *post_name; /* NULL: v.post_ln */
     uint32_t n_table; /* learned positions; 0: none */
     uint32_t deep;    /* a bit for each block */
     const char *activation; /* key, or NULL */
@@ -60,6 +67,24 @@ typedef struct kind {
 static const kind kinds[] = {
     {"gemma3", "gemma3", 32, 2, .patch_bias = true, .post = true, .n_table = 64, .activation = "clip.use_gelu",
      .key = "clip.vision.projector.scale_factor"},
+    {"glm4v", "glm4v", 32, 2, true, .fused = true, .patch_bias = true, .post = true, .frames = true, .start = true,
+     .n_table = 36, .activation = "clip.use_silu", .key = "clip.vision.spatial_merge_size"},
+    {"glmocr", "glm4v", 32, 2, true, .fused = true, .patch_bias = true, .post = true, .frames = true, .biased = true,
+     .qk_norms = true, .activation = "clip.use_silu", .key = "clip.vision.spatial_merge_size"},
+    {"kimivl", "kimivl", 32, 2, .patch_bias = true, .post = true, .n_table = 36, .activation = "clip.use_gelu",
+     .key = "clip.vision.projector.scale_factor", .norm = "mm.input_norm", .norm_bias = true, .each = true, .project = "mm.1",
+     .project2 = "mm.2"},
+    {"kimik25", "kimik25", 32, 2, .fused = true, .patch_bias = true, .post = true, .n_table = 36, .lines = true,
+     .activation = "clip.use_gelu", .key = "clip.vision.projector.scale_factor", .norm = "mm.input_norm", .norm_bias = true,
+     .each = true, .project = "mm.1", .project2 = "mm.2"},
+    {"paddleocr", "paddleocr", 32, 2, .patch_bias = true, .post = true, .n_table = 36, .activation = "clip.use_gelu",
+     .norm = "mm.input_norm", .norm_bias = true, .each = true, .project = "mm.1", .project2 = "mm.2"},
+    {"dotsocr", "dots_ocr", 0, 2, true, .patch_bias = true, .start = true, .post = true, .post_name = "mm.post_norm",
+     .activation = "clip.use_silu", .key = "clip.vision.projector.scale_factor", .norm = "mm.input_norm", .norm_bias = true,
+     .each = true, .project = "mm.0", .project2 = "mm.2"},
+    {"mlp", "mlp", 32, 1, .pre = true, .cls = true, .feature = true, .n_table = 65, .project = "mm.0", .project2 = "mm.2"},
+    {"lightonocr", "lightonocr", 64, 2, true, .pre = true, .plain = true, .activation = "clip.use_silu",
+     .key = "clip.vision.spatial_merge_size", .project = "mm.1", .project2 = "mm.2"},
     {"idefics3", "idefics3", 32, 2, .patch_bias = true, .post = true, .n_table = 64, .activation = "clip.use_gelu",
      .key = "clip.vision.projector.scale_factor"},
     {"pixtral", "pixtral", 64, 1, true, .pre = true, .activation = "clip.use_silu", .key = "clip.vision.spatial_merge_size",
@@ -108,6 +133,10 @@ static void list_attention(making *m, const kind *k, int i)
     }
     snprintf(name, sizeof name, "v.blk.%d.attn_qkv", i);
     if (k->fused) pair(m, name, bias, false, WIDTH, 3 * WIDTH);
+    for (int p = 0; k->qk_norms && p < 2; p++) {
+        snprintf(name, sizeof name, "v.blk.%d.attn_%c_norm", i, "qk"[p]);
+        pair(m, name, false, true, WIDTH / HEADS, 0);
+    }
     for (int p = 0; k->heads && p < 2; p++) {
         snprintf(name, sizeof name, "v.blk.%d.attn_%c_norm", i, "qk"[p]);
         pair(m, name, false, true, WIDTH / HEADS, 0);
@@ -177,38 +206,58 @@ static aerie_status write_keys(ae_gguf_writer *w, const kind *k, uint32_t n_out,
                    {"clip.vision.embedding_length", WIDTH}, {"clip.vision.feed_forward_length", k->bare ? 0 : FF},
                    {"clip.vision.block_count", k->bare ? 0 : BLOCKS}, {"clip.vision.projection_dim", n_out},
                    {"clip.vision.attention.head_count", k->bare ? 0 : HEADS}, {k->key, k->merge}};
+    const int32_t feature = BLOCKS - 1;
     AE_TRY(ae_gguf_writer_string(w, "general.architecture", "clip", error));
     AE_TRY(ae_gguf_writer_string(w, "general.type", "mmproj", error));
     AE_TRY(ae_gguf_writer_bool(w, "clip.has_vision_encoder", true, error));
     AE_TRY(ae_gguf_writer_string(w, "clip.projector_type", k->type, error));
     if (k->activation) AE_TRY(ae_gguf_writer_bool(w, k->activation, true, error));
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        AE_TRY(ae_gguf_writer_u32(w, numbers[i].key, numbers[i].value, error));
+        if (numbers[i].key) AE_TRY(ae_gguf_writer_u32(w, numbers[i].key, numbers[i].value, error));
+    if (k->feature) AE_TRY(ae_gguf_writer_array(w, "clip.vision.feature_layer", AE_GGUF_I32, &feature, 1, error));
+    if (!strcmp(k->type, "paddleocr")) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.image_min_pixels", 9 * 64 + 3, error));
+    if (!strcmp(k->type, "paddleocr")) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.image_max_pixels", 100 * 64 + 7, error));
     if (!strcmp(k->type, "idefics3")) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.preproc_image_size", 3 * k->side, error));
     if (k->windows) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.n_wa_pattern", 2, error));
     if (k->windows) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.window_size", 4 * PATCH, error));
-    AE_TRY(ae_gguf_writer_f32(w, "clip.vision.attention.layer_norm_epsilon", k->pre ? 1e-5f : 1e-6f, error));
+    const bool coarse = k->pre || k->start || k->qk_norms || !strncmp(k->type, "kimi", 4);
+    AE_TRY(ae_gguf_writer_f32(w, "clip.vision.attention.layer_norm_epsilon", coarse ? 1e-5f : 1e-6f, error));
     AE_TRY(ae_gguf_writer_array(w, "clip.vision.image_mean", AE_GGUF_F32, mean, 3, error));
     return ae_gguf_writer_array(w, "clip.vision.image_std", AE_GGUF_F32, std, 3, error);
 }
 
+static void list_gated(making *m, const kind *k, uint32_t n_out)
+{
+    add(m, "mm.patch_merger.weight", false, 4, k->merge, k->merge, WIDTH, n_out);
+    add(m, "mm.patch_merger.bias", false, 1, n_out, 1, 1, 1);
+    pair(m, "mm.model.fc", false, false, n_out, n_out);
+    pair(m, "mm.post_norm", true, true, n_out, 0);
+    pair(m, "mm.gate", false, false, n_out, 52);
+    pair(m, "mm.up", false, false, n_out, 52);
+    pair(m, "mm.down", false, false, 52, n_out);
+}
+
 static void list_projector(making *m, const kind *k, uint32_t n_out)
 {
-    const int64_t side = k->merge * k->merge * WIDTH, mid = strcmp(k->type, "pixtral") ? side : n_out;
+    const int64_t side = k->merge * k->merge * WIDTH;
+    const bool unfold = k->pre && k->rms;
+    const int64_t mid = unfold ? n_out : side;
     if (!strcmp(k->type, "gemma3")) {
         add(m, "mm.soft_emb_norm.weight", true, 1, WIDTH, 1, 1, 1);
         add(m, "mm.input_projection.weight", false, 2, n_out, WIDTH, 1, 1);
     } else if (!strcmp(k->type, "idefics3")) {
         add(m, "mm.model.fc.weight", false, 2, side, n_out, 1, 1);
+    } else if (!strcmp(k->type, "glm4v")) {
+        list_gated(m, k, n_out);
     } else if (k->heads || k->bare) {
         add(m, "mm.input_projection.weight", false, 2, WIDTH, n_out, 1, 1);
     } else {
-        if (k->pre && k->merge > 1) add(m, "mm.input_norm.weight", true, 1, WIDTH, 1, 1, 1);
-        if (k->pre && k->merge > 1) add(m, "mm.patch_merger.weight", false, 2, side, WIDTH, 1, 1);
-        if (k->norm) pair(m, k->norm, k->norm_bias, true, side, 0);
-        pair(m, k->project, true, false, k->pre ? WIDTH : side, mid);
-        pair(m, k->project2, true, false, mid, n_out);
-        if (k->pre) add(m, "v.token_embd.img_break", false, 1, n_out, 1, 1, 1);
+        if (unfold && k->merge > 1) add(m, "mm.input_norm.weight", true, 1, WIDTH, 1, 1, 1);
+        if (unfold && k->merge > 1) add(m, "mm.patch_merger.weight", false, 2, side, WIDTH, 1, 1);
+        if (k->norm) pair(m, k->norm, k->norm_bias, true, k->each ? WIDTH : side, 0);
+        pair(m, k->project, !k->plain, false, unfold ? WIDTH : side, mid);
+        pair(m, k->project2, !k->plain, false, mid, n_out);
+        if (unfold && !k->plain) add(m, "v.token_embd.img_break", false, 1, n_out, 1, 1, 1);
     }
     if (k->heads) add(m, "v.std_bias", false, 1, WIDTH, 1, 1, 1);
     if (k->heads) add(m, "v.std_scale", true, 1, WIDTH, 1, 1, 1);
@@ -227,8 +276,10 @@ static void list_start(making *m, const kind *k)
         snprintf(name, sizeof name, "v.patch_norm.%d", i);
         pair(m, name, true, true, i == 1 ? 3 * patch * patch : WIDTH, 0);
     }
-    if (k->pre) pair(m, "v.pre_ln", false, true, WIDTH, 0);
-    if (k->n_table && (k->heads || k->bare)) add(m, "v.position_embd.weight", false, 3, WIDTH, k->n_table, 2, 1);
+    if (k->pre) pair(m, "v.pre_ln", !k->rms, true, WIDTH, 0);
+    if (k->start) pair(m, "v.norm_embd", false, true, WIDTH, 0);
+    if (k->lines) add(m, "v.position_embd.weight", false, 3, WIDTH, 6, 6, 1);
+    else if (k->n_table && (k->heads || k->bare)) add(m, "v.position_embd.weight", false, 3, WIDTH, k->n_table, 2, 1);
     else if (k->n_table) add(m, "v.position_embd.weight", false, 2, WIDTH, k->n_table, 1, 1);
 }
 
@@ -238,15 +289,16 @@ aerie_status mkmmproj_write(const char *name, uint32_t n_out, const char *path, 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(kinds[i].name, name)) k = &kinds[i];
     if (!k)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "there is no random mmproj of type %s; gemma3, gemma4v, gemma4uv, "
-                       "idefics3, internvl, lfm2, pixtral, pixtral-merge, qwen2vl, qwen2.5vl, qwen3vl and qwen35 are there",
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "there is no random mmproj of type %s; dotsocr, gemma3, gemma4v, gemma4uv, "
+                       "glm4v, glmocr, idefics3, internvl, kimivl, kimik25, lfm2, lightonocr, mlp, paddleocr, pixtral, "
+                       "pixtral-merge, qwen2vl, qwen2.5vl, qwen3vl and qwen35 are there",
                        name);
     ae_gguf_writer *w;
     making *m = ae_alloc(1, sizeof *m);
     if (!m) return ae_fail_memory(error, "a list of tensors", sizeof *m);
     list_start(m, k);
     if (!k->bare) list_blocks(m, k, n_out);
-    if (k->post) pair(m, "v.post_ln", !k->rms, true, WIDTH, 0);
+    if (k->post) pair(m, k->post_name ? k->post_name : "v.post_ln", !k->rms, true, WIDTH, 0);
     list_projector(m, k, n_out);
     aerie_status status = ae_gguf_writer_create(&w, path, error);
     if (status == AERIE_OK) {

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from gguf import GGUFReader
 from PIL import Image
+
+import towers_more
 from transformers.models.gemma3.configuration_gemma3 import Gemma3Config
 from transformers.models.gemma3.modeling_gemma3 import Gemma3MultiModalProjector
 from transformers.models.idefics3.configuration_idefics3 import Idefics3Config, Idefics3VisionConfig
@@ -175,18 +177,19 @@ def pixtral(t, image, merge):
         y = torch.nn.functional.gelu(y) @ t["mm.2.weight"].T + t["mm.2.bias"]
     else:
         whole = Mistral3Config(text_config={"model_type": "mistral", "hidden_size": OUT, "rms_norm_eps": 1e-5},
-                               vision_config=config.to_dict(), spatial_merge_size=merge, multimodal_projector_bias=True)
+                               vision_config=config.to_dict(), spatial_merge_size=merge,
+                               multimodal_projector_bias="mm.1.bias" in t)
         projector = Mistral3MultiModalProjector(whole)
-        load(projector, {"norm.weight": t["mm.input_norm.weight"],
-                         "patch_merger.merging_layer.weight": t["mm.patch_merger.weight"],
-                         "linear_1.weight": t["mm.1.weight"], "linear_1.bias": t["mm.1.bias"],
-                         "linear_2.weight": t["mm.2.weight"], "linear_2.bias": t["mm.2.bias"]}, "projector")
+        v = {}
+        put(v, t, {"norm": "mm.input_norm", "patch_merger.merging_layer": "mm.patch_merger", "linear_1": "mm.1",
+                   "linear_2": "mm.2"})
+        load(projector, v, "projector")
         y = projector(x, torch.tensor([[h, w]]))
     across, down = w // unit, h // unit
     rows = []
     for i in range(down): # a break after each line but the last
         rows.append(y[i * across:(i + 1) * across])
-        if i + 1 < down:
+        if i + 1 < down and "v.token_embd.img_break" in t:
             rows.append(t["v.token_embd.img_break"][None])
     return torch.cat(rows)[None]
 
@@ -448,6 +451,9 @@ TYPES = {"gemma3": (gemma3, [(32, 32), (50, 41)]), "idefics3": (idefics3, [(96, 
          "gemma4uv": (gemma4uv, [(192, 192), (100, 37), (300, 900)]),
          "internvl": (internvl, [(32, 32), (64, 32), (100, 70), (33, 200)]),
          "lfm2": (lfm2, [(96, 64), (70, 50), (200, 30), (600, 150)])}
+
+
+TYPES.update(towers_more.make(sys.modules[__name__]))
 
 
 def main():

@@ -113,6 +113,7 @@ void tower_begin(ae_tower *t, const tower_view *v)
     if (m->type->frames)
         products(t, n, t->pixels, n_in, (tower_norm){0}, &(tower_product){t->frame, NULL, x, e, NULL}, 1, true);
     if (m->type->bare) norm_rows(t, x, n, e, (tower_norm){t->bare_norm[1], t->bare_norm_b[1], true, bare_eps});
+    norm_rows(t, x, n, e, norm_of(t, t->start_norm, t->start_norm_b));
     if (cls) copy_rows(t, 1, e, t->cls, e, t->x, e);
     if (t->positions) add_rows(t, v->n, e, 1.0f, t->positions, e, t->x);
     if (t->table) {
@@ -286,22 +287,48 @@ static void standardise(const ae_tower *t, const tower_view *v)
     map_rows(t, AE_MAP_TIMES, v->n_tokens, e, t->merged, 0, t->std_scale);
 }
 
+/* What follows a projector's first matrix if it is gated: hidden becomes out. */
+static void project_gated(const ae_tower *t, uint32_t n_tokens)
+{
+    const ae_tower_model *m = t->model;
+    const ae_glu glu = ae_block_glu(m->layers[0].spec.activation);
+    const uint32_t o = m->n_out, f = m->n_gated;
+    norm_rows(t, t->hidden, n_tokens, o, (tower_norm){t->gated_norm, t->gated_norm_b, true, bare_eps});
+    t->backend->ops->map(t->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = n_tokens, .dim = o, .x = t->hidden, .x_stride = o,
+                                              .glu = AE_GLU_GELU_ERF});
+    for (uint32_t first = 0; first < n_tokens; first += AE_TOWER_FFN_ROWS) {
+        const uint32_t n = n_tokens - first < AE_TOWER_FFN_ROWS ? n_tokens - first : AE_TOWER_FFN_ROWS;
+        const tower_product in[] = {{t->gated[0], t->gated_b[0], t->gate, f, NULL}, {t->gated[1], t->gated_b[1], t->up, f, NULL}};
+        products(t, n, t->hidden + (size_t)first * o, o, (tower_norm){0}, in, 2, false);
+        activated(t, n, t->gate, t->up, f, glu, m->layers[0].spec.shared_limit,
+                  (tower_product){t->gated[2], t->gated_b[2], t->out + (size_t)first * o, o, NULL}, false);
+    }
+}
+
 void tower_project(ae_tower *t, const tower_view *v)
 {
     const ae_tower_model *m = t->model;
-    const uint32_t e = m->hparams.n_embd, width = t->merger ? e : tower_merged_floats(m), n = v->n_tokens;
+    const uint32_t e = m->hparams.n_embd, n = v->n_tokens, merged = tower_merged_floats(m);
+    uint32_t width = merged;
     norm_rows(t, t->x, v->n, e, norm_of(t, t->post_norm, t->post_norm_b));
-    norm_rows(t, t->x, v->n, e, norm_of(t, t->patch_norm, NULL));
+    norm_rows(t, t->x, v->n, e, m->type->patch_eps > 0 ? (tower_norm){t->patch_norm, t->patch_norm_b, true, m->type->patch_eps}
+                                                       : norm_of(t, t->patch_norm, NULL));
     merge(t, v);
     if (m->type->head_norms) standardise(t, v);
     const float *x = t->merged;
-    if (t->merger) product(t, n, x, tower_merged_floats(m), (tower_norm){0}, t->merger, NULL, t->x, e), x = t->x;
+    if (t->merger) {
+        width = m->type->merger_kernel ? m->n_out : e;
+        float *y = m->type->merger_kernel ? t->out : t->x;
+        product(t, n, x, merged, (tower_norm){0}, t->merger, t->merger_b, y, width);
+        x = y;
+    }
     tower_norm norm = {t->norm, t->norm_b, m->type->norm_layer, m->type->norm_layer ? bare_eps : m->hparams.norm_eps};
     if (m->type->norm && !*m->type->norm) norm.weight = t->ones;
-    const tower_product p = {t->project, t->project_b, t->project2 ? t->hidden : t->out, m->n_mid, &m->clamp};
+    const tower_product p = {t->project, t->project_b, t->project2 || m->n_gated ? t->hidden : t->out, m->n_mid, &m->clamp};
     products(t, n, x, width, norm, &p, 1, false);
     if (t->project2)
         activated(t, n, t->hidden, NULL, m->n_mid, AE_GLU_GELU_ERF, 0,
                   (tower_product){t->project2, t->project2_b, t->out, m->n_out, NULL}, false);
+    if (m->n_gated) project_gated(t, n);
     t->backend->ops->download(t->stream, t->merged_host, t->out, (size_t)n * m->n_out * sizeof(float));
 }

@@ -91,6 +91,56 @@ static void put_aligned(const ae_tower *t, uint32_t side, const tower_view *v, u
     for (uint32_t i = 0; i < e; i++) out[i] = fmaf(w11, d[i], fmaf(w10, c[i], fmaf(w01, b[i], w00 * a[i])));
 }
 
+/* Maps place i of n to a table of n_table places by its middle; may lie before the first place or after the last one. */
+static float middle(uint32_t i, uint32_t n, uint32_t n_table)
+{
+    return ((float)i + 0.5f) * ((float)n_table / (float)n) - 0.5f;
+}
+
+static uint32_t within(int32_t i, uint32_t n)
+{
+    return i < 0 ? 0 : i >= (int32_t)n ? n - 1 : (uint32_t)i;
+}
+
+static void put_bilinear(const ae_tower *t, uint32_t side, const tower_view *v, uint32_t x, uint32_t y, float *out)
+{
+    const uint32_t e = t->model->hparams.n_embd;
+    const float sx = fmaxf(middle(x, v->across, side), 0), sy = fmaxf(middle(y, v->down, side), 0);
+    const uint32_t x0 = within((int32_t)sx, side), y0 = within((int32_t)sy, side);
+    const uint32_t x1 = within((int32_t)x0 + 1, side), y1 = within((int32_t)y0 + 1, side);
+    const float dx = sx - (float)x0, dy = sy - (float)y0;
+    const float *a = t->table + (size_t)(y0 * side + x0) * e, *b = t->table + (size_t)(y0 * side + x1) * e;
+    const float *c = t->table + (size_t)(y1 * side + x0) * e, *d = t->table + (size_t)(y1 * side + x1) * e;
+    const float w11 = dx * dy, w10 = dy - w11, w01 = dx - w11, w00 = 1.0f - dx - w10;
+    for (uint32_t i = 0; i < e; i++) out[i] = fmaf(w11, d[i], fmaf(w10, c[i], fmaf(w01, b[i], w00 * a[i])));
+}
+
+/* Weights of the four places around a point at `part` after the second of them. */
+static void cubic(float part, float weights[4])
+{
+    const float a = -0.75f, off[4] = {1 + part, part, 1 - part, 2 - part};
+    for (int i = 0; i < 4; i++) {
+        const float d = off[i];
+        weights[i] = i == 1 || i == 2 ? ((a + 2) * d - (a + 3)) * d * d + 1 : ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
+    }
+}
+
+static void put_bicubic(const ae_tower *t, uint32_t side, const tower_view *v, uint32_t x, uint32_t y, float *out)
+{
+    const uint32_t e = t->model->hparams.n_embd;
+    const float sx = middle(x, v->across, side), sy = middle(y, v->down, side), fx = floorf(sx), fy = floorf(sy);
+    float across[4], down[4];
+    cubic(sx - fx, across);
+    cubic(sy - fy, down);
+    memset(out, 0, e * sizeof *out);
+    for (int j = 0; j < 4; j++)
+        for (int k = 0; k < 4; k++) {
+            const uint32_t row = within((int32_t)fy - 1 + j, side), column = within((int32_t)fx - 1 + k, side);
+            const float *a = t->table + (size_t)(row * side + column) * e, w = down[j] * across[k];
+            for (uint32_t i = 0; i < e; i++) out[i] = fmaf(w, a[i], out[i]);
+        }
+}
+
 /* The weights of place i of n over a table of n_table places; the filter is wider if the table is finer. Returns the first
  * place, and the number of weights in *n_used. */
 static uint32_t antialias(uint32_t i, uint32_t n, uint32_t n_table, float *weights, uint32_t *n_used)
@@ -133,6 +183,8 @@ void tower_positions(ae_tower *t, const tower_view *v)
         const uint32_t y = (uint32_t)t->order[r] / v->across, x = (uint32_t)t->order[r] % v->across;
         float *out = t->x_host + (size_t)r * e;
         if (m->type->positions == AE_TOWER_POS_ALIGNED) put_aligned(t, side, v, x, y, out);
+        if (m->type->positions == AE_TOWER_POS_BILINEAR) put_bilinear(t, side, v, x, y, out);
+        if (m->type->positions == AE_TOWER_POS_BICUBIC) put_bicubic(t, side, v, x, y, out);
         if (m->type->positions == AE_TOWER_POS_ANTIALIAS) put_antialiased(t, side, v, x, y, out);
         if (m->type->positions == AE_TOWER_POS_AXES)
             for (uint32_t i = 0; i < e; i++)
@@ -146,20 +198,24 @@ void tower_angles(ae_tower *t, const tower_view *v)
 {
     const ae_tower_model *m = t->model;
     const uint32_t half = m->hparams.head_dim / 2;
-    const bool shared = m->type->turn == AE_TOWER_TURN_SHARED, x_first = m->type->turn == AE_TOWER_TURN_XY;
+    const ae_tower_turn turn = m->type->turn;
     double freq[AE_MAX_HEAD_DIM / 2];
+    bool by_x[AE_MAX_HEAD_DIM / 2];
     float *cos = t->angles_host, *sin = cos + (size_t)v->n * half;
     for (uint32_t i = 0; i < half; i++) {
-        const uint32_t j = i % (half / 2);
-        const double power = shared ? (4.0 * j + (i < half / 2 ? 0.0 : 2.0)) / m->hparams.head_dim : 2.0 * j / half;
+        const bool second = i >= half / 2;
+        const uint32_t j = turn == AE_TOWER_TURN_MIXED ? i / 2 : i % (half / 2);
+        const double power = turn == AE_TOWER_TURN_SHARED ? (4.0 * j + (second ? 2.0 : 0.0)) / m->hparams.head_dim
+                                                          : 2.0 * j / half;
         freq[i] = ae_pow((double)m->type->turn_base, -power);
+        by_x[i] = turn == AE_TOWER_TURN_MIXED ? i % 2 == 0
+                  : second != (turn == AE_TOWER_TURN_XY || turn == AE_TOWER_TURN_HALVES);
     }
     for (uint32_t r = 0; r < v->n; r++)
         for (uint32_t i = 0; i < half; i++) {
             const uint32_t patch = (uint32_t)t->order[r];
-            const bool by_x = (i >= half / 2) != x_first;
             double s, c;
-            ae_sincos((by_x ? patch % v->across : patch / v->across) * freq[i], &s, &c);
+            ae_sincos((by_x[i] ? patch % v->across : patch / v->across) * freq[i], &s, &c);
             cos[(size_t)r * half + i] = (float)c;
             sin[(size_t)r * half + i] = (float)s;
         }

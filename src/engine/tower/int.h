@@ -30,8 +30,9 @@ struct ae_tower {
     ae_parts parts;
     ae_net_layer *layers;
     tower_block *blocks;
-    ae_weight *patches, *frame, *merger, *project, *project2;
+    ae_weight *patches, *frame, *merger, *project, *project2, *gated[3];
     float *patch_bias, *cls, *positions, *pre_norm, *pre_norm_b, *post_norm, *post_norm_b, *patch_norm, *norm, *norm_b;
+    float *start_norm, *start_norm_b, *patch_norm_b, *merger_b, *gated_norm, *gated_norm_b, *gated_b[3];
     float *std_bias, *std_scale, *project_b, *project2_b, *ones, *bare_norm[3], *bare_norm_b[3];
     /* (device) [n_layers][2][head_dim] norms in the order of rotated heads; or NULL if heads are not reordered */
     float *turned_norms;

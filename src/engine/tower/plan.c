@@ -2,7 +2,8 @@
  *
  * Source: the published processors (transformers, PIL backend): Gemma3ImageProcessor, Gemma4ImageProcessor,
  * Idefics3ImageProcessor, PixtralImageProcessor, Qwen2VLImageProcessor, GotOcr2ImageProcessor (InternVL),
- * Lfm2VlImageProcessor, and the prompts that their processors write. */
+ * Lfm2VlImageProcessor, Glm4vImageProcessor, PaddleOCRVLImageProcessor, Kimi_K25ImageProcessor, and the prompts that their
+ * processors write; KimiVLImageProcessor and LLaVA's expand2square as their authors publish them. */
 #include <math.h>
 #include <string.h>
 
@@ -82,15 +83,29 @@ static void plan_any(const ae_tower_model *m, uint32_t width, uint32_t height, a
     p->n_views = 1;
 }
 
+/* Enlarges a picture that is narrower or lower than a token. */
+static void enlarge_small(ae_tower_small how, uint32_t unit, uint32_t *width, uint32_t *height)
+{
+    const double w = *width, h = *height, f = unit;
+    if (how == AE_TOWER_SMALL_BOTH && (w < f || h < f)) {
+        const double scale = f / h > f / w ? f / h : f / w;
+        *width = (uint32_t)(w * scale), *height = (uint32_t)(h * scale);
+    } else if (how == AE_TOWER_SMALL_EACH) {
+        if (*height < unit) *width = (uint32_t)rint(w * f / h), *height = unit;
+        if (*width < unit) *height = (uint32_t)rint(*height * f / *width), *width = unit;
+    }
+}
+
 /* Finds sides of about the picture's ratio that are multiples of `unit`, with the number of pixels within limits: smart_resize.
- * Qwen's version may round a short side to 0 before it looks at the limits; LFM2's does not. */
-static void smart(uint32_t width, uint32_t height, uint32_t unit, double least, double most, bool to_zero, uint32_t *w,
+ * Qwen's version may round a short side to 0 before it looks at the limits. */
+static void smart(uint32_t width, uint32_t height, uint32_t unit, double least, double most, ae_tower_small small, uint32_t *w,
                   uint32_t *h)
 {
     const double f = unit;
+    enlarge_small(small, unit, &width, &height);
     double down = rint(height / f) * f, across = rint(width / f) * f;
-    if (!to_zero && down < f) down = f;
-    if (!to_zero && across < f) across = f;
+    if (small != AE_TOWER_SMALL_KEEP && down < f) down = f;
+    if (small != AE_TOWER_SMALL_KEEP && across < f) across = f;
     if (down * across > most) {
         const double beta = sqrt((double)height * width / most);
         down = floor(height / beta / f) * f;
@@ -112,9 +127,30 @@ static double token_pixels(const ae_tower_model *m)
 
 static void plan_smart(const ae_tower_model *m, uint32_t width, uint32_t height, ae_tower_plan *p)
 {
-    smart(width, height, m->patch * m->merge, m->n_least * token_pixels(m), m->n_most * token_pixels(m),
-          m->type->size == AE_TOWER_SMART, &p->width, &p->height);
+    smart(width, height, m->patch * m->merge, m->least_pixels, m->most_pixels, m->type->small, &p->width, &p->height);
     p->view_width = p->width, p->view_height = p->height;
+}
+
+enum { FIT_SIDE = 512 }; /* most patches along a side */
+
+void ae_tower_fit(const ae_tower_model *m, uint32_t width, uint32_t height, uint32_t *to_width, uint32_t *to_height)
+{
+    const double across = width < m->patch ? 1 : width / m->patch, down = height < m->patch ? 1 : height / m->patch;
+    const double side = FIT_SIDE * m->patch, longer = width > height ? width : height;
+    double scale = sqrt(m->most_pixels / m->patch / m->patch / (across * down));
+    if (scale > side / longer) scale = side / longer;
+    if (scale > 1) scale = 1;
+    *to_width = (uint32_t)(width * scale), *to_height = (uint32_t)(height * scale);
+    if (!*to_width) *to_width = 1;
+    if (!*to_height) *to_height = 1;
+}
+
+static void plan_fit(const ae_tower_model *m, uint32_t width, uint32_t height, ae_tower_plan *p)
+{
+    uint32_t w, h;
+    ae_tower_fit(m, width, height, &w, &h);
+    p->width = p->view_width = up_to(w, m->patch * m->merge);
+    p->height = p->view_height = up_to(h, m->patch * m->merge);
 }
 
 /* Finds the largest sides with the picture's ratio whose tokens fit the budget. */
@@ -230,10 +266,11 @@ aerie_status ae_tower_plan_make(const ae_tower_model *m, uint32_t width, uint32_
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a picture of %u x %u pixels; the longer side may be 200 times the shorter "
                        "one", width, height);
     switch (m->type->size) {
-    case AE_TOWER_SQUARE: break;
+    case AE_TOWER_SQUARE: case AE_TOWER_PAD: break;
     case AE_TOWER_TILES: plan_tiles(m, width, height, p); break;
     case AE_TOWER_ANY: plan_any(m, width, height, p); break;
     case AE_TOWER_SMART: plan_smart(m, width, height, p); break;
+    case AE_TOWER_FIT: plan_fit(m, width, height, p); break;
     case AE_TOWER_BUDGET: plan_budget(m, width, height, p); break;
     case AE_TOWER_GRID: plan_grid(m, width, height, p); break;
     case AE_TOWER_GRID_SMART: plan_grid_smart(m, width, height, p); break;

@@ -45,6 +45,9 @@ static void list_parts(ae_tower *t)
         ae_tensor_ref from;
         float **to;
     } vectors[] = {{m->patch_bias, &t->patch_bias}, {m->cls, &t->cls}, {m->pre_norm, &t->pre_norm},
+                   {m->start_norm, &t->start_norm}, {m->start_norm_b, &t->start_norm_b}, {m->patch_norm_b, &t->patch_norm_b},
+                   {m->merger_b, &t->merger_b}, {m->gated_norm, &t->gated_norm}, {m->gated_norm_b, &t->gated_norm_b},
+                   {m->gated_b[0], &t->gated_b[0]}, {m->gated_b[1], &t->gated_b[1]}, {m->gated_b[2], &t->gated_b[2]},
                    {m->pre_norm_b, &t->pre_norm_b}, {m->post_norm, &t->post_norm}, {m->post_norm_b, &t->post_norm_b},
                    {m->patch_norm, &t->patch_norm}, {m->norm, &t->norm}, {m->norm_b, &t->norm_b}, {m->std_bias, &t->std_bias},
                    {m->std_scale, &t->std_scale}, {m->project_b, &t->project_b}, {m->project2_b, &t->project2_b},
@@ -57,6 +60,7 @@ static void list_parts(ae_tower *t)
     for (uint32_t i = 0; i < m->hparams.n_layers; i++) list_block(t, i);
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) ae_parts_vector(p, vectors[i].from, vectors[i].to);
     ae_parts_weight(p, m->merger, AE_WEIGHT_MATMUL, &t->merger);
+    for (int i = 0; i < 3; i++) ae_parts_weight(p, m->gated[i], AE_WEIGHT_MATMUL, &t->gated[i]);
     if (m->type->size == AE_TOWER_SQUARE) ae_parts_transposed(p, m->project, 0, m->hparams.n_embd, &t->project);
     else ae_parts_weight(p, m->project, AE_WEIGHT_MATMUL, &t->project);
     ae_parts_weight(p, m->project2, AE_WEIGHT_MATMUL, &t->project2);
@@ -116,7 +120,7 @@ static aerie_status place_weights(ae_tower *t, const ae_load_options *options, a
     t->layers = ae_alloc(h->n_layers + 1, sizeof *t->layers);
     t->blocks = ae_alloc(h->n_layers + 1, sizeof *t->blocks);
     if (!t->layers || !t->blocks) return ae_fail_memory(error, "the weight tables", h->n_layers * sizeof *t->layers);
-    AE_TRY(ae_parts_init(&t->parts, t->backend, m->gguf, NULL, 32 + (size_t)(AE_NET_PARTS_PER_LAYER + 16) * h->n_layers,
+    AE_TRY(ae_parts_init(&t->parts, t->backend, m->gguf, NULL, 48 + (size_t)(AE_NET_PARTS_PER_LAYER + 16) * h->n_layers,
                          error));
     list_parts(t);
     ae_parts_place(&t->parts, options->in_place);
@@ -169,8 +173,8 @@ static void device_layout(ae_layout *l, ae_tower *t)
     t->k = ae_layout_add(l, n * q_dim, sizeof(float));
     t->v = ae_layout_add(l, n * q_dim, sizeof(float));
     t->attn = ae_layout_add(l, n * q_dim, sizeof(float));
-    t->gate = ae_layout_add(l, m->type->gated ? n_ffn * h->n_ff : 0, sizeof(float));
-    t->up = ae_layout_add(l, n_ffn * h->n_ff, sizeof(float));
+    t->gate = ae_layout_add(l, m->type->gated ? n_ffn * larger(h->n_ff, m->n_gated) : 0, sizeof(float));
+    t->up = ae_layout_add(l, n_ffn * larger(h->n_ff, m->n_gated), sizeof(float));
     t->bounded = ae_layout_add(l, has_bounds(m) ? larger(h->n_embd, (uint32_t)q_dim) * n + n_ffn * h->n_ff : 0,
                                sizeof(float));
     t->pixels = ae_layout_add(l, n * tower_patch_floats(m), sizeof(float));
@@ -178,7 +182,7 @@ static void device_layout(ae_layout *l, ae_tower *t)
     t->sin = ae_layout_add(l, h->n_ropes ? n * (h->head_dim / 2) : 0, sizeof(float));
     t->merged = ae_layout_add(l, n_tokens * tower_merged_floats(m), sizeof(float));
     t->part = ae_layout_add(l, m->type->merge == AE_TOWER_POOL ? n_tokens * h->n_embd : 0, sizeof(float));
-    t->hidden = ae_layout_add(l, m->project2 || m->n_deep ? n_tokens * larger(m->n_mid, tower_merged_floats(m)) : 0,
+    t->hidden = ae_layout_add(l, m->project2 || m->n_deep || m->n_gated ? n_tokens * larger(m->n_mid, tower_merged_floats(m)) : 0,
                               sizeof(float));
     t->out = ae_layout_add(l, n_tokens * m->n_out, sizeof(float));
 }
@@ -242,7 +246,7 @@ static ae_stream_options stream_options(const ae_tower *t, uint32_t n_threads)
     const ae_tower_model *m = t->model;
     const ae_hparams *h = &m->hparams;
     uint32_t widest = larger(larger(h->n_embd, h->n_ff), larger(tower_patch_floats(m), tower_merged_floats(m)));
-    widest = larger(larger(widest, m->n_out), larger(m->n_mid, h->n_heads * h->head_dim));
+    widest = larger(larger(widest, larger(m->n_out, m->n_gated)), larger(m->n_mid, h->n_heads * h->head_dim));
     return (ae_stream_options){.n_threads = n_threads, .max_rows = t->n_room, .max_in = widest, .pool = t->pool};
 }
 
@@ -301,7 +305,7 @@ aerie_status ae_tower_plan_bytes(ae_tower_model *model, ae_backend *backend, con
         uint32_t w, h;
         ae_tower_view(plan, i, &w, &h);
         const uint32_t across = w / model->patch, down = h / model->patch;
-        t->n_room = larger(t->n_room, across * down + model->type->cls);
+        t->n_room = larger(t->n_room, across * down + model->n_cls);
         t->n_windows = larger(t->n_windows, tower_n_windows(model, across, down));
     }
     *room = status == AERIE_OK ? count_room(t, options->n_threads) : 0;
@@ -480,7 +484,7 @@ static aerie_status run_view(ae_tower *t, const ae_image *image, float *rows, to
     const ae_tower_model *m = t->model;
     tower_view v = {.across = image->width / m->patch, .down = image->height / m->patch};
     const uint32_t n = v.across * v.down;
-    v.n = n + m->type->cls;
+    v.n = n + m->n_cls;
     v.n_tokens = n / (m->merge * m->merge);
     v.n_windows = tower_n_windows(m, v.across, v.down);
     if (!v.n_tokens) return ae_fail(error, AERIE_ERROR_INTERNAL, "a view without patches; please report");
@@ -518,12 +522,40 @@ static aerie_status take_view(const ae_tower *t, const ae_image *image, const ae
     return ae_image_resize(view, from_resized ? resized : image, w, h, filter_of(t->model->type), error);
 }
 
+/* Puts a picture in the middle of a square, and resizes that. */
+static aerie_status resize_square(const ae_tower *t, const ae_image *image, const ae_tower_plan *plan, ae_image *whole,
+                                  aerie_error *error)
+{
+    const uint32_t w = image->width, h = image->height, side = w > h ? w : h;
+    ae_image square = {0};
+    AE_TRY(ae_image_put(&square, image, side, side, (side - w) / 2, (side - h) / 2, t->model->type->colour, error));
+    const aerie_status status = ae_image_resize(whole, &square, plan->width, plan->height, filter_of(t->model->type), error);
+    ae_image_free(&square);
+    return status;
+}
+
+/* Reduces a picture, and adds black to the right and below. */
+static aerie_status resize_fit(const ae_tower *t, const ae_image *image, const ae_tower_plan *plan, ae_image *whole,
+                               aerie_error *error)
+{
+    static const uint8_t black[3] = {0, 0, 0};
+    uint32_t w, h;
+    ae_image small = {0};
+    ae_tower_fit(t->model, image->width, image->height, &w, &h);
+    AE_TRY(ae_image_resize(&small, image, w, h, filter_of(t->model->type), error));
+    const aerie_status status = ae_image_put(whole, &small, plan->width, plan->height, 0, 0, black, error);
+    ae_image_free(&small);
+    return status;
+}
+
 /* Resizes a picture to the plan's size; a picture that is cut into tiles is first resized by its longest side. */
 static aerie_status resize_whole(const ae_tower *t, const ae_image *image, const ae_tower_plan *plan, ae_image *whole,
                                  aerie_error *error)
 {
     const ae_image_filter filter = filter_of(t->model->type);
     uint32_t w = plan->width, h = plan->height;
+    if (t->model->type->size == AE_TOWER_PAD) return resize_square(t, image, plan, whole, error);
+    if (t->model->type->size == AE_TOWER_FIT) return resize_fit(t, image, plan, whole, error);
     if (t->model->type->size != AE_TOWER_TILES) return ae_image_resize(whole, image, w, h, filter, error);
     ae_image longest = {0};
     ae_tower_longest(t->model, image->width, image->height, &w, &h);
