@@ -21,7 +21,7 @@ static outcome use_mmproj(const uint8_t *bytes, size_t n, const char **why)
     return *why ? BROKEN : opened ? OPENED : REFUSED;
 }
 
-static const char *const types[] = {"gemma3", "idefics3", "pixtral", "pixtral-merge"};
+static const char *const types[] = {"gemma3", "idefics3", "pixtral", "pixtral-merge", "glm4v", "kimik25", "mlp", "paddleocr"};
 
 static uint8_t *make_mmproj(size_t i, uint64_t seed, size_t *n, const char **name)
 {

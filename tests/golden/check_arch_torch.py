@@ -438,7 +438,17 @@ def glm4moe(f):
 def glm4(f):
     layer = {"ffn_norm.weight": "post_attention_layernorm.weight", "post_attention_norm": "post_self_attn_layernorm",
              "post_ffw_norm": "post_mlp_layernorm", "ffn_up": "mlp.gate_up_proj"}
-    return transformers.Glm4ForCausalLM, transformers.Glm4Config(**common(f, attention_bias=True)), state_of(f, layer)
+
+    def change(name, w, i):
+        """Files of models that see have a head's rotated rows in the order of halves."""
+        if not name.startswith(("attn_q.", "attn_k.")):
+            return name, w
+        n_rot, heads = f["rope.dimension_count"], f["attention.head_count" if name[5] == "q" else "attention.head_count_kv"]
+        x = w.reshape(heads, w.shape[0] // heads, -1).copy()
+        x[:, 0:n_rot:2], x[:, 1:n_rot:2] = x[:, :n_rot // 2].copy(), x[:, n_rot // 2:n_rot].copy()
+        return name, x.reshape(w.shape)
+    state = state_of(f, layer, change=change if "rope.dimension_sections" in f.keys else None)
+    return transformers.Glm4ForCausalLM, transformers.Glm4Config(**common(f, attention_bias=True)), state
 
 
 def mistral3(f, permuted=True):

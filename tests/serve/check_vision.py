@@ -38,7 +38,9 @@ def part(data):
 def setUpModule():
     tools = os.path.dirname(os.path.abspath(rig.MKMODEL))
     for name, args in (("v.gguf", ["llama"]), ("vg.gguf", ["gemma3-cap"]), ("eye.gguf", ["mmproj-gemma3:64"]),
-                       ("tiles.gguf", ["mmproj-idefics3:64"]), ("wide.gguf", ["mmproj-gemma3:96"])):
+                       ("tiles.gguf", ["mmproj-idefics3:64"]), ("wide.gguf", ["mmproj-gemma3:96"]),
+                       ("glm.gguf", ["glm4-sections"]), ("glm-eye.gguf", ["mmproj-glm4v:64"]),
+                       ("llava-eye.gguf", ["mmproj-mlp:64"])):
         subprocess.run([os.path.join(tools, "mkarch"), *args, os.path.join(rig.FOLDER, name)], check=True)
 
 
@@ -87,6 +89,22 @@ class Vision(unittest.TestCase):
                 self.assertEqual(a.status, 200, a.body)
                 got = a.json["message"]["content"] if "message" in a.json else a.json["response"]
                 self.assertEqual(got, want, path)
+
+    def test_further_families(self):
+        """A template's placeholder becomes the text around a picture, and its rows; a user's is text."""
+        for model, eye, mark, begin, end, n_rows in (
+                ("glm.gguf", "glm-eye.gguf", "<|begin_of_image|><|image|><|end_of_image|>", "<|begin_of_image|>",
+                 "<|end_of_image|>", 20), ("v.gguf", "llava-eye.gguf", "<image>", "", "", 64)):
+            parts = "{% for c in m.content %}{% if c.type == 'image' %}" + mark + "{% else %}{{ c.text }}{% endif %}{% endfor %}"
+            template = ("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}" + parts +
+                        "{% endif %}{% endfor %}")
+            with self.server("--chat-template", template, model=model, eye=eye) as s:
+                plain = self.ask(s, {"type": "text", "text": "hello" + mark}).json["usage"]["prompt_tokens"]
+                a = self.ask(s, part(png(3)), {"type": "text", "text": "hello" + mark})
+                self.assertEqual(a.status, 200, a.body)
+                self.assertEqual(a.json["usage"]["prompt_tokens"], plain + n_rows + len(begin) + len(end))
+                b = self.ask(s, part(png(4)), {"type": "text", "text": "hello" + mark})
+                self.assertNotEqual(a.json["choices"], b.json["choices"])
 
     def test_usage_and_cache(self):
         with self.server() as s:

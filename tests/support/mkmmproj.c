@@ -55,6 +55,7 @@ typedef struct kind {
     bool each;        /* `norm` is one of patches */
     bool plain;       /* no biases in the projector, no row breaks */
     bool feature;     /* reads the last block but one */
+    uint32_t least, most; /* keys: pixels of a picture; 0: none */
     const char *post_name; /* NULL: v.post_ln */
     uint32_t n_table; /* learned positions; 0: none */
     uint32_t deep;    /* a bit for each block */
@@ -77,11 +78,12 @@ static const kind kinds[] = {
     {"kimik25", "kimik25", 32, 2, .fused = true, .patch_bias = true, .post = true, .n_table = 36, .lines = true,
      .activation = "clip.use_gelu", .key = "clip.vision.projector.scale_factor", .norm = "mm.input_norm", .norm_bias = true,
      .each = true, .project = "mm.1", .project2 = "mm.2"},
-    {"paddleocr", "paddleocr", 32, 2, .patch_bias = true, .post = true, .n_table = 36, .activation = "clip.use_gelu",
-     .norm = "mm.input_norm", .norm_bias = true, .each = true, .project = "mm.1", .project2 = "mm.2"},
-    {"dotsocr", "dots_ocr", 0, 2, true, .patch_bias = true, .start = true, .post = true, .post_name = "mm.post_norm",
-     .activation = "clip.use_silu", .key = "clip.vision.projector.scale_factor", .norm = "mm.input_norm", .norm_bias = true,
-     .each = true, .project = "mm.0", .project2 = "mm.2"},
+    {"paddleocr", "paddleocr", 32, 2, .least = 9 * 64 + 3, .most = 100 * 64 + 7, .patch_bias = true, .post = true,
+     .n_table = 36, .activation = "clip.use_gelu", .norm = "mm.input_norm", .norm_bias = true, .each = true, .project = "mm.1",
+     .project2 = "mm.2"},
+    {"dotsocr", "dots_ocr", 0, 2, true, .least = 4 * 64, .most = 900 * 64, .patch_bias = true, .pre = true, .post = true,
+     .post_name = "mm.post_norm", .activation = "clip.use_silu", .key = "clip.vision.projector.scale_factor",
+     .norm = "mm.input_norm", .norm_bias = true, .each = true, .project = "mm.0", .project2 = "mm.2"},
     {"mlp", "mlp", 32, 1, .pre = true, .cls = true, .feature = true, .n_table = 65, .project = "mm.0", .project2 = "mm.2"},
     {"lightonocr", "lightonocr", 64, 2, true, .pre = true, .plain = true, .activation = "clip.use_silu",
      .key = "clip.vision.spatial_merge_size", .project = "mm.1", .project2 = "mm.2"},
@@ -215,8 +217,8 @@ static aerie_status write_keys(ae_gguf_writer *w, const kind *k, uint32_t n_out,
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].key) AE_TRY(ae_gguf_writer_u32(w, numbers[i].key, numbers[i].value, error));
     if (k->feature) AE_TRY(ae_gguf_writer_array(w, "clip.vision.feature_layer", AE_GGUF_I32, &feature, 1, error));
-    if (!strcmp(k->type, "paddleocr")) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.image_min_pixels", 9 * 64 + 3, error));
-    if (!strcmp(k->type, "paddleocr")) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.image_max_pixels", 100 * 64 + 7, error));
+    if (k->least) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.image_min_pixels", k->least, error));
+    if (k->least) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.image_max_pixels", k->most, error));
     if (!strcmp(k->type, "idefics3")) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.preproc_image_size", 3 * k->side, error));
     if (k->windows) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.n_wa_pattern", 2, error));
     if (k->windows) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.window_size", 4 * PATCH, error));
@@ -240,7 +242,7 @@ static void list_gated(making *m, const kind *k, uint32_t n_out)
 static void list_projector(making *m, const kind *k, uint32_t n_out)
 {
     const int64_t side = k->merge * k->merge * WIDTH;
-    const bool unfold = k->pre && k->rms;
+    const bool unfold = k->pre && k->rms && !k->each;
     const int64_t mid = unfold ? n_out : side;
     if (!strcmp(k->type, "gemma3")) {
         add(m, "mm.soft_emb_norm.weight", true, 1, WIDTH, 1, 1, 1);

@@ -1,7 +1,7 @@
 """Further encoders for check_towers.py: GLM-4V, GLM-OCR, Kimi-VL, Kimi-K2.5, PaddleOCR-VL, LightOnOCR, LLaVA, dots.ocr.
 
-transformers 5.24 has all of them but Kimi-VL and dots.ocr: the first is run through K2.5's class, whose only difference is the order
-of a head's rows in the file; the second is written out here as its authors publish it.
+transformers 5.24 has all of them but Kimi-VL and dots.ocr: the first is run through K2.5's class, whose only difference is the
+order of a head's rows in the file; the second is written out here as its authors publish it.
 """
 import math
 
@@ -55,9 +55,9 @@ def make(c):
         if not ocr:
             v["embeddings.position_embedding.weight"] = t["v.position_embd.weight"]
         for i in range(blocks):
-            names = {"norm1": "ln1", "norm2": "ln2", "attn.qkv": "attn_qkv", "attn.proj": "attn_out", "attn.q_norm": "attn_q_norm",
-                     "attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-                     "mlp.down_proj": "ffn_down"}
+            names = {"norm1": "ln1", "norm2": "ln2", "attn.qkv": "attn_qkv", "attn.proj": "attn_out",
+                     "attn.q_norm": "attn_q_norm", "attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
+                     "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
             c.put(v, t, {f"blocks.{i}.{a}": f"v.blk.{i}.{b}" for a, b in names.items()})
         c.put(v, t, {"post_conv_layernorm": "v.norm_embd", "post_layernorm": "v.post_ln", "merger.proj": "mm.model.fc",
                      "merger.post_projection_norm": "mm.post_norm", "merger.gate_proj": "mm.gate", "merger.up_proj": "mm.up",
@@ -82,8 +82,8 @@ def make(c):
         v = {"patch_embed.proj.weight": t["v.patch_embd.weight"], "patch_embed.proj.bias": t["v.patch_embd.bias"],
              "patch_embed.pos_emb.position_embeddings": t["v.position_embd.weight"].reshape(6, 6, width)}
         for i in range(blocks):
-            c.put(v, t, {f"layers.{i}.{a}": f"v.blk.{i}.{b}" for a, b in (("norm1", "ln1"), ("norm2", "ln2"), ("mlp.fc1", "ffn_up"),
-                         ("mlp.fc2", "ffn_down"), ("attn.proj", "attn_out"))})
+            names = {"norm1": "ln1", "norm2": "ln2", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down", "attn.proj": "attn_out"}
+            c.put(v, t, {f"layers.{i}.{a}": f"v.blk.{i}.{b}" for a, b in names.items()})
             for k in ("weight", "bias"):
                 if halves:
                     parts = t[f"v.blk.{i}.attn_qkv.{k}"].chunk(3)
@@ -144,11 +144,11 @@ def make(c):
 
     def dotsocr(t, image):
         w, h = image.size
-        h, w = c.smart_resize(h, w, factor=2 * patch, min_pixels=4 * 64, max_pixels=14400 * 64)
+        h, w = c.smart_resize(h, w, factor=2 * patch, min_pixels=4 * 64, max_pixels=900 * 64)
         x = c.normalise(image.resize((w, h), Image.BICUBIC))
         x = nn.functional.conv2d(x, t["v.patch_embd.weight"], t["v.patch_embd.bias"], stride=patch)[0].flatten(1).T
         down, across = h // patch, w // patch
-        x = rms(t, "v.norm_embd", x, 1e-5)
+        x = rms(t, "v.pre_ln", x, 1e-5)
         d = width // heads
         freq = 10000.0 ** (-torch.arange(0, d // 2, 2).double() / (d // 2))
         y, z = torch.meshgrid(torch.arange(down).double(), torch.arange(across).double(), indexing="ij")

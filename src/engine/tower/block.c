@@ -298,7 +298,8 @@ static void project_gated(const ae_tower *t, uint32_t n_tokens)
                                               .glu = AE_GLU_GELU_ERF});
     for (uint32_t first = 0; first < n_tokens; first += AE_TOWER_FFN_ROWS) {
         const uint32_t n = n_tokens - first < AE_TOWER_FFN_ROWS ? n_tokens - first : AE_TOWER_FFN_ROWS;
-        const tower_product in[] = {{t->gated[0], t->gated_b[0], t->gate, f, NULL}, {t->gated[1], t->gated_b[1], t->up, f, NULL}};
+        const tower_product in[] = {{t->gated[0], t->gated_b[0], t->gate, f, NULL},
+                                    {t->gated[1], t->gated_b[1], t->up, f, NULL}};
         products(t, n, t->hidden + (size_t)first * o, o, (tower_norm){0}, in, 2, false);
         activated(t, n, t->gate, t->up, f, glu, m->layers[0].spec.shared_limit,
                   (tower_product){t->gated[2], t->gated_b[2], t->out + (size_t)first * o, o, NULL}, false);

@@ -182,8 +182,8 @@ static void device_layout(ae_layout *l, ae_tower *t)
     t->sin = ae_layout_add(l, h->n_ropes ? n * (h->head_dim / 2) : 0, sizeof(float));
     t->merged = ae_layout_add(l, n_tokens * tower_merged_floats(m), sizeof(float));
     t->part = ae_layout_add(l, m->type->merge == AE_TOWER_POOL ? n_tokens * h->n_embd : 0, sizeof(float));
-    t->hidden = ae_layout_add(l, m->project2 || m->n_deep || m->n_gated ? n_tokens * larger(m->n_mid, tower_merged_floats(m)) : 0,
-                              sizeof(float));
+    const bool two = m->project2 || m->n_deep || m->n_gated;
+    t->hidden = ae_layout_add(l, two ? n_tokens * larger(m->n_mid, tower_merged_floats(m)) : 0, sizeof(float));
     t->out = ae_layout_add(l, n_tokens * m->n_out, sizeof(float));
 }
 
