@@ -98,13 +98,13 @@ class Vision(unittest.TestCase):
             parts = ("{% for c in m.content %}{% if c.type == 'image' %}" + mark +
                      "{% else %}{{ c.text }}{% endif %}{% endfor %}")
             template = ("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}" + parts +
-                        "{% endif %}{% endfor %}")
+                        "{% endif %}{% endfor %}.")
             with self.server("--chat-template", template, model=model, eye=eye) as s:
                 plain = self.ask(s, {"type": "text", "text": "hello" + mark + begin}).json["usage"]["prompt_tokens"]
-                last = len(s.post("/tokenize", {"content": end, "add_special": False}).json["tokens"])
+                last = len(s.post("/tokenize", {"content": end + ".", "add_special": False}).json["tokens"])
                 a = self.ask(s, {"type": "text", "text": "hello" + mark}, part(png(3)))
                 self.assertEqual(a.status, 200, a.body)
-                self.assertIn(a.json["usage"]["prompt_tokens"] - plain - n_rows, (last, last - 1)) # a space before a text
+                self.assertIn(a.json["usage"]["prompt_tokens"] - plain - n_rows, (last - 1, last - 2)) # a space and a stop
                 b = self.ask(s, {"type": "text", "text": "hello" + mark}, part(png(4)))
                 self.assertNotEqual(a.json["choices"], b.json["choices"])
 
