@@ -196,10 +196,7 @@ class Conversations(unittest.TestCase):
         try:
             with self.server("--cache-disk", self.folder) as s:
                 told = [ask(s, tokens(i))[0] for i in range(N)]
-                end = time.monotonic() + 30 * rig.SLOW
-                while "no more conversations are written" not in s.log and time.monotonic() < end:
-                    time.sleep(0.02)
-                self.assertEqual(s.log.count("no more conversations are written"), 1)
+                self.assertEqual(s.logged("no more conversations are written"), 1, s.log)
                 again = [ask(s, tokens(i)) for i in range(N)]
                 self.assertEqual([t for t, _ in again], told)
                 self.assertEqual(sum(n >= 256 for _, n in again), N)  # memory keeps them
@@ -217,10 +214,10 @@ class Conversations(unittest.TestCase):
         with open(blocked, "w", encoding="utf-8"):
             pass
         with self.server("--cache-disk", blocked) as s:
-            self.assertIn("cannot be used", s.log)
+            self.assertGreater(s.logged("cannot be used"), 0, s.log)
             ask(s, tokens(1))
         with self.server("--cache-disk", self.folder, "--cache-ram", "0") as s:
-            self.assertIn("--cache-ram 0 leaves none", s.log)
+            self.assertGreater(s.logged("--cache-ram 0 leaves none"), 0, s.log)
 
 
 class TooLong(unittest.TestCase):

@@ -182,6 +182,7 @@ class Connections(unittest.TestCase):
         finally:
             rig.subprocess.Popen = fewer
         with s:
+            self.assertGreater(s.logged("connections at a time instead"), 0, s.log)
             most = int(re.search(r"(\d+) connections at a time instead of --max-connections 512", s.log).group(1))
             self.assertLess(most, 128)
             held = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(300)]

@@ -163,7 +163,7 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError("the server does not end: " + self.log)
-        self.reader.join(10)
+        self.reader.join(10 * SLOW)
         self.process.stderr.close()
         return status
 
