@@ -29,7 +29,7 @@ class File:
     """Keys without the architecture, and tensors."""
 
     def __init__(self, path):
-        self.path = path
+        self.path, self.files = path, None
         keys, self.tensors = read_gguf(path)
         self.arch = keys["general.architecture"]
         self.keys = {k.removeprefix(self.arch + "."): v for k, v in keys.items()}
@@ -332,6 +332,136 @@ def deepseek4(f):
     return config, tensors
 
 
+RWKV = {"attn_norm": "ln1", "attn_norm_2": "ln2", "time_mix_ln": "attention.ln_x", "channel_mix_key": "feed_forward.key",
+        "channel_mix_value": "feed_forward.value", "channel_mix_receptance": "feed_forward.receptance",
+        **{f"time_mix_{x}": f"attention.{x}" for x in ("receptance", "key", "value", "output", "gate")}}
+
+
+def rwkv_words():
+    """263 tokens: all bytes but the first, and some texts, in both kinds of literals."""
+    words = [bytes([b]) for b in range(1, 256)]
+    words += ["\n\n", "\u00e9\u4e2d", "it's", "'\"", "a\\b\tc", " the", b"\xff\xfe\n", "\U0001f600"]
+    return "".join(f"{i + 1} {w!r} {len(w if isinstance(w, bytes) else w.encode())}\n" for i, w in enumerate(words))
+
+
+def rwkv_folder(f, of_class, **more):
+    f.files = {"rwkv_vocab_v20230424.txt": rwkv_words(), "tokenizer_config.json": "{}"}
+    return dict(architectures=[of_class], hidden_size=f["embedding_length"], num_hidden_layers=f.n_layers, vocab_size=264,
+                bos_token_id=0, eos_token_id=0, tie_word_embeddings=False, **more)
+
+
+def rwkv6(f):
+    every = f["rescale_every_n_layers"]
+
+    def change(out, at, t, i):
+        own = at + "attention."
+        for x in ("w1", "decay_w1", "decay_w2"):
+            to = "time_decay" + x.removeprefix("decay") if "decay" in x else "time_maa_" + x
+            out[own + to] = turned(t.pop(f"time_mix_{x}.weight"))
+        out[own + "time_maa_w2"] = turned(t.pop("time_mix_w2.weight"))
+        out[own + "time_decay"] = shaped(t.pop("time_mix_decay.weight"), 1, 1, 64)
+        out[own + "time_faaaa"] = t.pop("time_mix_first.weight")
+        out[own + "time_maa_x"] = shaped(t.pop("time_mix_lerp_x.weight"), 1, 1, 64)
+        for x, lerp in zip("wkvrg", layers_of(t.pop("time_mix_lerp_fused.weight"))):
+            out[f"{own}time_maa_{x}"] = shaped(lerp, 1, 1, 64)
+        for x in "kr":
+            out[f"{at}feed_forward.time_maa_{x}"] = shaped(t.pop(f"channel_mix_lerp_{x}.weight"), 1, 1, 64)
+        for name in ("time_mix_output.weight", "channel_mix_value.weight"):
+            t[name] = changed(t[name], lambda x: x * 2.0 ** (i // every))
+    tensors = take_apart(f, RWKV, {"token_embd": "rwkv.embeddings", "token_embd_norm": "rwkv.blocks.0.pre_ln",
+                                   "output_norm": "rwkv.ln_out", "output": "head"}, "rwkv.blocks.{}.", change)
+    return rwkv_folder(f, "Rwkv6ForCausalLM", head_size=f["wkv.head_size"], layer_norm_epsilon=1e-5, rescale_every=every,
+                       intermediate_size=96, attention_hidden_size=64), tensors
+
+
+def rwkv7_tensors(f, low_rank, place, names, whole):
+    """low_rank(out, at, x, part, t): how a projection of low rank is published."""
+    def change(out, at, t, i):
+        own = at + "attn."
+        for x in "wavg":
+            for part in "012":
+                w = t.pop(f"time_mix_{x}{part}.weight", None)
+                if w and not (x == "v" and i == 0):
+                    low_rank(out, own, x, part, w)
+        for x, lerp in zip("rwkvag", layers_of(t.pop("time_mix_lerp_fused.weight"))):
+            out[f"{own}x_{x}"] = shaped(lerp, 1, 1, 128)
+        for x in ("k_k", "k_a", "r_k"):
+            out[own + x] = t.pop(f"time_mix_{x}.weight")
+        out[own + "r_k"] = shaped(out[own + "r_k"], 2, 64)
+        out[at + "ffn.x_k"] = t.pop("channel_mix_lerp_k.weight")
+    for part in "012":  # what the converter puts in place of values that are not mixed
+        f.tensors[f"blk.0.time_mix_v{part}.weight"] = f.tensors[f"blk.0.time_mix_a{part}.weight"]
+    return take_apart(f, {**RWKV, **names}, whole, place, change)
+
+
+def rwkv7(f):
+    def low_rank(out, own, x, part, w):
+        end = {"0": "2.bias", "1": "0.weight", "2": "2.weight"}[part]
+        out[f"{own}{x}_lora.lora.{end}"] = w
+    names = {"attn_norm": "attn_norm", "attn_norm_2": "ffn_norm", "time_mix_ln": "attn.g_norm", "channel_mix_key": "ffn.key",
+             "channel_mix_value": "ffn.value", **{f"time_mix_{x}": f"attn.{y}_proj" for x, y in (
+                 ("receptance", "r"), ("key", "k"), ("value", "v"), ("output", "o"))}}
+    whole = {"token_embd": "model.embeddings", "token_embd_norm": "model.layers.0.pre_norm"}
+    return rwkv_folder(f, "RWKV7ForCausalLM", head_dim=64, norm_eps=1e-5, hidden_act="sqrelu", intermediate_size=96,
+                       decay_low_rank_dim=12, gate_low_rank_dim=20, a_low_rank_dim=8, v_low_rank_dim=10), \
+        rwkv7_tensors(f, low_rank, "model.layers.{}.", names, whole)
+
+
+def rwkv7_raw(f):
+    def low_rank(out, own, x, part, w):
+        out[f"{own}{x}{part}"] = shaped(w, 1, 1, 128) if part == "0" else turned(w)
+    names = {k: v.replace("attention", "attn").replace("feed_forward", "ffn") for k, v in RWKV.items()}
+    whole = {"token_embd": "model.embeddings", "token_embd_norm": "model.pre_ln", "output_norm": "model.ln_out",
+             "output": "head"}
+    return rwkv_folder(f, "Rwkv7ForCausalLM", head_size=64, layer_norm_epsilon=1e-5, intermediate_size=None,
+                       lora_rank_decay=12, lora_rank_gate=20, lora_rank_iclr=8, lora_rank_value_residual_mix=10), \
+        rwkv7_tensors(f, low_rank, "model.blocks.{}.", names, whole)
+
+
+T5 = {"attn_norm": "0.layer_norm", "attn_rel_b": "0.SelfAttention.relative_attention_bias",
+      **{f"attn_{x}": f"0.SelfAttention.{x[0]}" for x in ("q", "k", "v", "output")},
+      "cross_attn_norm": "1.layer_norm", **{f"cross_attn_{x}": f"1.EncDecAttention.{x}" for x in "qkvo"}}
+
+
+def t5(f):
+    gated, tensors = "enc.blk.0.ffn_gate.weight" in f.tensors, {}
+    ffn = {"ffn_norm": "layer_norm", "ffn_gate": "DenseReluDense.wi_0", "ffn_down": "DenseReluDense.wo",
+           "ffn_up": "DenseReluDense.wi_1" if gated else "DenseReluDense.wi"}
+    for name, t in f.tensors.items():
+        half, *part = name.split(".")
+        if half in ("token_embd", "output"):
+            tensors["shared.weight" if half == "token_embd" else "lm_head.weight"] = t
+            continue
+        half = {"enc": "encoder", "dec": "decoder"}[half]
+        if part[0] == "output_norm":
+            tensors[f"{half}.final_layer_norm.weight"] = t
+        else:
+            to = T5.get(part[2]) or f"{1 if half == 'encoder' else 2}.{ffn[part[2]]}"
+            tensors[f"{half}.block.{part[1]}.layer.{to}.weight"] = t
+    whole = f.arch == "t5"
+    for half in ("encoder", "decoder")[:1 + whole]:
+        tensors[f"{half}.embed_tokens.weight"] = f.tensors["token_embd.weight"]
+    letters = [["\u2581", -2.0]] + [[chr(c), -3.0 - c / 100] for c in range(33, 127)]
+    words = [["<pad>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], *letters, ["\u2581the", -1.5]]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    space = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    f.files = {"tokenizer.json": json.dumps({
+        "version": "1.0", "added_tokens": [{"id": i, "content": words[i][0], **flags} for i in range(3)], "normalizer": None,
+        "pre_tokenizer": space, "decoder": space, "post_processor": None,
+        "model": {"type": "Unigram", "unk_id": 2, "vocab": words, "byte_fallback": False}}),
+        "tokenizer_config.json": json.dumps({"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"})}
+    umt5 = "enc.blk.1.attn_rel_b.weight" in f.tensors
+    config = dict(architectures=[("UMT5" if umt5 else "T5") + ("ForConditionalGeneration" if whole else "EncoderModel")],
+                  vocab_size=264, d_model=f["embedding_length"], d_kv=f["attention.key_length"], d_ff=f["feed_forward_length"],
+                  num_layers=f["block_count"], num_heads=f["attention.head_count"], n_positions=256, layer_norm_epsilon=1e-5,
+                  relative_attention_num_buckets=f["attention.relative_buckets_count"], is_encoder_decoder=whole,
+                  feed_forward_proj="gated-gelu" if gated else "relu", pad_token_id=0, eos_token_id=1,
+                  tie_word_embeddings="output.weight" not in f.tensors)
+    if whole:
+        config.update(num_decoder_layers=f.get("decoder_block_count", f["block_count"]), decoder_start_token_id=0)
+    return config, tensors
+
+
 def e4m3(code):
     size = math.ldexp(8 + (code & 7), (code >> 3 & 15) - 10) if code >> 3 & 15 else (code & 7) * 2.0 ** -9
     return -size if code & 128 else size
@@ -386,7 +516,8 @@ def deepseek4_packed(f):
 
 CASES = {"dream": dream, "llada": llada, "llada-moe": llada_moe, "rnd1": rnd1, "grovemoe": grove, "hrm_text": hrm,
          "minimax-m3": minimax_m3, "minimax-m3-local": minimax_m3, "kimi-k3": kimi_k3, "kimi-k3-plain": kimi_k3,
-         "bailingmoe3": bailing3, "bailingmoe3-clamped": bailing3, "deepseek4": deepseek4,
+         "bailingmoe3": bailing3, "bailingmoe3-clamped": bailing3, "deepseek4": deepseek4, "t5": t5, "t5-flan": t5,
+         "t5-umt5": t5, "t5encoder": t5, "t5encoder-relu": t5, "rwkv6": rwkv6, "rwkv7": rwkv7, "rwkv7 raw": rwkv7_raw,
          "kimi-k3-plain packed": kimi_k3_packed, "deepseek4 packed": deepseek4_packed}
 # the published numbers are another function of the file's, so that rounding may differ
 ROUNDED = {"minimax-m3": ("norm",), "kimi-k3": ("ssm_a",), "bailingmoe3": ("ssm_a",)}
@@ -432,11 +563,17 @@ def check(name, args, scratch):
         text.write(" ".join(str(7 * i * i % 259) for i in range(40)))
     f = File(source)
     config, tensors = CASES[name](f)
-    write_folder(folder, config, tensors)
+    write_folder(folder, config, tensors, f.files)
     run = convert(args, folder, out)
     assert run.returncode == 0, f"{name}: {run.stderr}"
     same = compare(name, f, out)
-    if " packed" in name:
+    if name.startswith("t5"):  # which has no logits without a source: its keys
+        got = File(out)
+        for key, value in f.keys.items():
+            free = key.startswith(("tokenizer.", "general.")) or key in ("attention.causal", "pooling_type")
+            assert free or got.get(key, f["block_count"]) == value, f"{name}: {key} is {got.get(key)}, not {value}"
+        damage(name, args, folder, scratch, config)
+    if " packed" in name or name.startswith("t5"):
         print(f"{name}: {len(f.tensors)} tensors", flush=True)
         return
     a, b = logits(args, out, File(out), ids), logits(args, source, f, ids)

@@ -118,11 +118,11 @@ static aerie_status describe(ae_convert *c, ae_gguf_writer *w)
     for (size_t i = 0; i < c->n_items; i++) {
         ae_convert_item *item = &c->items[i];
         const int64_t p = item->kernel, ne[3] = {(int64_t)item->columns, (int64_t)item->rows, (int64_t)item->n_stack};
-        const int64_t of_kernel[4] = {p, p, 3, ne[1]};
+        const int64_t of_kernel[4] = {p, p, 3, ne[1]}, of_stack[4] = {ne[0], 1, 1, ne[2]};
         settle_type(c, item, &n_other);
         c->out_bytes += ae_type_row_bytes(item->type, item->columns) * n_rows(item);
-        AE_TRY(ae_gguf_writer_tensor(w, item->name, item->type, p ? 4 : item->n_stack ? 3 : item->rows ? 2 : 1,
-                                     p ? of_kernel : ne, c->error));
+        AE_TRY(ae_gguf_writer_tensor(w, item->name, item->type, p || item->fourth ? 4 : item->n_stack ? 3 : item->rows ? 2 : 1,
+                                     p ? of_kernel : item->fourth ? of_stack : ne, c->error));
     }
     return AERIE_OK;
 }
@@ -153,6 +153,7 @@ static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
     for (size_t k = 0; k < n && item->change == AE_CONVERT_PLUS_ONE; k++) x[k] += 1.0f;
     for (size_t k = 0; k < n && item->change == AE_CONVERT_MINUS_EXP; k++) x[k] = (float)-ae_exp((double)x[k]);
     for (size_t k = 0; k < n && item->change == AE_CONVERT_EXP; k++) x[k] = (float)ae_exp((double)x[k]);
+    for (size_t k = 0; k < n && item->plus != 0; k++) x[k] += item->plus;
     for (size_t k = 0; k < n && item->factors; k++) x[k] *= item->factors[r];
     return true;
 }

@@ -32,6 +32,8 @@ typedef enum ae_convert_rule_kind {
     AE_RULE_GROUPS,    /* a vector as a row for each group of ssm.group_count, F32 */
     AE_RULE_CONV,      /* [channels, 1, taps] as [channels, taps], F32 */
     AE_RULE_CHUNKS,    /* as EXPERTS, of which there are as many as the checkpoint has */
+    AE_RULE_TURNED,    /* [columns, rows], F32 */
+    AE_RULE_TURNED_STACK, /* [E, columns, rows], F32 */
     AE_RULE_WHOLE,     /* whole numbers, I32 */
     AE_RULE_PADDED,    /* a row for each token; tokens that have none get the first */
 } ae_convert_rule_kind;
@@ -164,6 +166,11 @@ aerie_status ae_convert_keys_minimax_m3(ae_convert_keys *k, const ae_convert *c)
 aerie_status ae_convert_begin_deepseek4(ae_convert *c);
 aerie_status ae_convert_keys_deepseek4(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_deepseek4(ae_convert *c, uint32_t layer);
+
+aerie_status ae_convert_begin_rwkv(ae_convert *c);
+aerie_status ae_convert_keys_rwkv(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_rwkv6(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_tensors_rwkv7(ae_convert *c, uint32_t layer);
 
 /* t5.c */
 aerie_status ae_convert_keys_t5(ae_convert_keys *k, const ae_convert *c);

@@ -66,6 +66,44 @@ static const ae_convert_rule deepseek4[] = {
     PLAIN("ffn.shared_experts.w2", "ffn_down_shexp"), END,
 };
 
+/* Both ways in which folders of RWKV 7 are published; RWKV 6 has its second one's. */
+static const ae_convert_rename rwkv_parts[] = {
+    {"self_attn.time_mixer.", "attention."}, {"self_attn.", "attention."}, {"attn.", "attention."}, {"att.", "attention."},
+    {"ffn.", "feed_forward."}, {"attn_norm.", "ln1."}, {"ffn_norm.", "ln2."}, {"pre_ln.", "pre_norm."}, {NULL, NULL}};
+#define RWKV_NORMS PLAIN("ln1", "attn_norm"), PLAIN("ln2", "attn_norm_2"), PLAIN("attention.ln_x", "time_mix_ln")
+#define RWKV_MATRICES                                                                                                          \
+    PLAIN("attention.receptance", "time_mix_receptance"), PLAIN("attention.key", "time_mix_key"),                              \
+        PLAIN("attention.value", "time_mix_value"), PLAIN("feed_forward.key", "channel_mix_key")
+static const ae_convert_rule rwkv6[] = {
+    RWKV_NORMS, RWKV_MATRICES, PLAIN("attention.gate", "time_mix_gate"),
+    EXACT("attention.time_maa_x", "time_mix_lerp_x.weight", VECTOR), EXACT("attention.time_maa_w1", "time_mix_w1.weight",
+                                                                           TURNED),
+    EXACT("attention.time_maa_w2", "time_mix_w2.weight", TURNED_STACK),
+    EXACT("attention.time_decay", "time_mix_decay.weight", VECTOR),
+    EXACT("attention.time_decay_w1", "time_mix_decay_w1.weight", TURNED),
+    EXACT("attention.time_decay_w2", "time_mix_decay_w2.weight", TURNED),
+    EXACT("attention.time_faaaa", "time_mix_first.weight", F32),
+    EXACT("feed_forward.time_maa_k", "channel_mix_lerp_k.weight", VECTOR),
+    EXACT("feed_forward.time_maa_r", "channel_mix_lerp_r.weight", VECTOR),
+    PLAIN("feed_forward.receptance", "channel_mix_receptance"), END,
+};
+/* A projection of low rank: with a bias, or a vector of its own. */
+#define LOW_RANK(x)                                                                                                            \
+    EXACT("attention." x "_lora.lora.0.weight", "time_mix_" x "1.weight", F32),                                                \
+        EXACT("attention." x "_lora.lora.2.weight", "time_mix_" x "2.weight", F32),                                            \
+        EXACT("attention." x "_lora.lora.2.bias", "time_mix_" x "0.weight", VECTOR),                                           \
+        EXACT("attention." x "1", "time_mix_" x "1.weight", TURNED), EXACT("attention." x "2", "time_mix_" x "2.weight",
+                                                                           TURNED),   \
+        EXACT("attention." x "0", "time_mix_" x "0.weight", VECTOR)
+static const ae_convert_rule rwkv7[] = {
+    RWKV_NORMS, RWKV_MATRICES, PLAIN("attention.g_norm", "time_mix_ln"), PLAIN("attention.r_proj", "time_mix_receptance"),
+    PLAIN("attention.k_proj", "time_mix_key"), PLAIN("attention.v_proj", "time_mix_value"),
+    PLAIN("attention.o_proj", "time_mix_output"), PLAIN("attention.output", "time_mix_output"),
+    PLAIN("feed_forward.value", "channel_mix_value"), EXACT("attention.k_k", "time_mix_k_k.weight", VECTOR),
+    EXACT("attention.k_a", "time_mix_k_a.weight", VECTOR), EXACT("attention.r_k", "time_mix_r_k.weight", VECTOR),
+    EXACT("feed_forward.x_k", "channel_mix_lerp_k.weight", VECTOR), LOW_RANK("w"), LOW_RANK("a"), LOW_RANK("g"), END,
+};
+
 /* ---- Keys --------------------------------------------------------------------------------------------- */
 
 static const ae_convert_key llada_moe_keys[] = {
@@ -104,6 +142,11 @@ static const ae_convert_key deepseek4_keys[] = {
     U32("attention.indexer.key_length", "index_head_dim"), U32("attention.indexer.top_k", "index_topk"),
     U32("hyper_connection.count", "hc_mult"), U32("hyper_connection.sinkhorn_iterations", "hc_sinkhorn_iters"),
     F32("hyper_connection.epsilon", "hc_eps"), U32("feed_forward_length", "intermediate_size", "moe_intermediate_size"), LAST,
+};
+
+static const ae_convert_key rwkv_keys[] = {
+    U32("attention.head_count", NULL), U32("feed_forward_length", NULL), U32("wkv.head_size", "head_size", "head_dim"),
+    U32("rescale_every_n_layers", "rescale_every"), LAST,
 };
 
 /* ---- Models ------------------------------------------------------------------------------------------- */
@@ -184,5 +227,25 @@ const ae_convert_arch ae_convert_late_archs[] = {
      .begin = ae_convert_begin_deepseek4,
      .more_keys = ae_convert_keys_deepseek4,
      .more_tensors = ae_convert_tensors_deepseek4},
+    {.classes = "Rwkv6ForCausalLM",
+     .arch = "rwkv6",
+     .flags = AE_ARCH_LAYER_NORM | AE_ARCH_NO_ROPE | AE_ARCH_OWN_HEADS,
+     .parts = rwkv_parts,
+     .rules = rwkv6,
+     .keys = rwkv_keys,
+     .defaults = "{\"head_size\":64,\"rescale_every\":0}",
+     .begin = ae_convert_begin_rwkv,
+     .more_keys = ae_convert_keys_rwkv,
+     .more_tensors = ae_convert_tensors_rwkv6},
+    {.classes = "RWKV7ForCausalLM Rwkv7ForCausalLM",
+     .arch = "rwkv7",
+     .activation = AE_CONVERT_RELU2,
+     .flags = AE_ARCH_LAYER_NORM | AE_ARCH_NO_ROPE | AE_ARCH_OWN_HEADS,
+     .parts = rwkv_parts,
+     .rules = rwkv7,
+     .keys = rwkv_keys,
+     .begin = ae_convert_begin_rwkv,
+     .more_keys = ae_convert_keys_rwkv,
+     .more_tensors = ae_convert_tensors_rwkv7},
 };
 const size_t ae_convert_n_late_archs = sizeof ae_convert_late_archs / sizeof *ae_convert_late_archs;

@@ -3,6 +3,7 @@
  *
  * What files of an architecture cannot say is refused. Sources: the models' own code, transformers' where it has the class;
  * names and keys of GGUF files as llama.cpp reads them. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -330,4 +331,165 @@ aerie_status ae_convert_tensors_deepseek4(ae_convert *c, uint32_t layer)
     snprintf(name, sizeof name, "layers.%u.ffn.gate.bias_vl", layer);
     ae_convert_take(c, name);
     return AERIE_OK;
+}
+
+/* ---- RWKV 6 and 7 ----------------------------------------------------------------------------------------------- */
+
+/* There are no heads of attention, and texts may have any length. */
+aerie_status ae_convert_begin_rwkv(ae_convert *c)
+{
+    json_t *to = values_of(c);
+    if (json_object_set_new(to, "num_attention_heads", json_integer(1)) ||
+        json_object_set_new(to, "num_key_value_heads", json_integer(1)) ||
+        json_object_set_new(to, "max_position_embeddings", json_integer(1048576)))
+        return ae_convert_no_memory(c, "the configuration");
+    return AERIE_OK;
+}
+
+static uint32_t rows_of(const ae_convert *c, const char *name, bool columns)
+{
+    const ae_st_tensor *t = ae_convert_look(c, name);
+    if (!t || t->n_dims != 2 || t->shape[columns] > AE_MAX_FF) return 0;
+    return (uint32_t)t->shape[columns];
+}
+
+/* Widths are those of the tensors: config.json may leave them to the model's code. */
+aerie_status ae_convert_keys_rwkv(ae_convert_keys *k, const ae_convert *c)
+{
+    static const struct {
+        const char *key, *part, *raw; /* of layer 1, since the first one has no values to mix with */
+    } ranks[] = {{"attention.decay_lora_rank", "w_lora.lora.0.weight", "w1"}, {"attention.iclr_lora_rank",
+                                                                               "a_lora.lora.0.weight", "a1"},
+                 {"attention.value_residual_mix_lora_rank", "v_lora.lora.0.weight", "v1"},
+                 {"attention.gate_lora_rank", "g_lora.lora.0.weight", "g1"}};
+    ae_convert_put_u32(k, "attention.head_count", 0);
+    ae_convert_put_u32(k, "feed_forward_length", rows_of(c, "layers.0.feed_forward.key.weight", false));
+    if (strcmp(c->arch->arch, "rwkv6") == 0) {
+        ae_convert_put_u32(k, "time_mix_extra_dim", rows_of(c, "layers.0.attention.time_maa_w1", true) / 5);
+        ae_convert_put_u32(k, "time_decay_extra_dim", rows_of(c, "layers.0.attention.time_decay_w1", true));
+        return k->status;
+    }
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        char name[64];
+        const uint32_t layer = c->model.n_layers > 1;
+        snprintf(name, sizeof name, "layers.%u.attention.%s", layer, ranks[i].part);
+        uint32_t n = rows_of(c, name, false);
+        snprintf(name, sizeof name, "layers.%u.attention.%s", layer, ranks[i].raw);
+        if (!n) n = rows_of(c, name, true);
+        ae_convert_put_u32(k, ranks[i].key, n);
+    }
+    return k->status;
+}
+
+static aerie_status take_vector(ae_convert *c, uint32_t layer, const char *part, const ae_st_tensor **t)
+{
+    char name[64];
+    snprintf(name, sizeof name, "layers.%u.attention.%s", layer, part);
+    *t = ae_convert_take(c, name);
+    return !*t || (*t)->n == c->model.n_embd ? AERIE_OK : ae_convert_check_shape(c, *t, 0, c->model.n_embd, "by config.json");
+}
+
+/* The shares of the row before, which are one tensor. names: [n] */
+static aerie_status add_lerp(ae_convert *c, uint32_t layer, const char *const *names, uint32_t n)
+{
+    const ae_st_tensor **parts = ae_arena_alloc(&c->arena, n, sizeof *parts);
+    uint32_t n_there = 0;
+    char to[64];
+    if (!parts) return ae_convert_no_memory(c, "the list of tensors");
+    for (uint32_t i = 0; i < n; i++) {
+        AE_TRY(take_vector(c, layer, names[i], &parts[n_there]));
+        n_there += parts[n_there] != NULL;
+    }
+    if (!n_there) return AERIE_OK;
+    if (n_there != n)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: layer %u has %u of the %u tensors %s to %s", c->path, layer, n_there,
+                       n,
+                       names[0], names[n - 1]);
+    snprintf(to, sizeof to, "blk.%u.time_mix_lerp_fused.weight", layer);
+    return ae_convert_add(c, &(ae_convert_item){.name = to, .parts = parts, .n_stack = n, .rows = 1, .columns = c->model.n_embd,
+                                                .f32 = true, .fourth = true});
+}
+
+/* The embedding's norm is the first layer's; the last one has a name of its own in some folders. */
+static aerie_status add_ends(ae_convert *c)
+{
+    static const ae_convert_rule ends[] = {{"layers.0.pre_norm", "token_embd_norm", AE_RULE_PLAIN, false},
+                                           {"pre_ln", "token_embd_norm", AE_RULE_PLAIN, false},
+                                           {"ln_out", "output_norm", AE_RULE_PLAIN, false}};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) AE_TRY(ae_convert_apply(c, &ends[i], "", ""));
+    return AERIE_OK;
+}
+
+/* What a block of layers adds is halved once more than by the block before. */
+aerie_status ae_convert_tensors_rwkv6(ae_convert *c, uint32_t layer)
+{
+    static const char *const lerp[] = {"time_maa_w", "time_maa_k", "time_maa_v", "time_maa_r", "time_maa_g"};
+    static const char *const halved[][2] = {{"attention.output", "time_mix_output"}, {"feed_forward.value",
+                                                                                      "channel_mix_value"}};
+    uint32_t every = 0;
+    if (!layer) AE_TRY(add_ends(c));
+    AE_TRY(ae_convert_u32(c, "rescale_every", 0, AE_MAX_LAYERS, &every));
+    for (size_t i = 0; i < 2; i++) {
+        char from[64], to[64];
+        snprintf(from, sizeof from, "layers.%u.%s.weight", layer, halved[i][0]);
+        snprintf(to, sizeof to, "blk.%u.%s.weight", layer, halved[i][1]);
+        const ae_st_tensor *t = ae_convert_take(c, from);
+        if (!t) continue;
+        AE_TRY(ae_convert_check_shape(c, t, c->model.n_embd, t->n_dims == 2 ? t->shape[1] : 0, "by config.json"));
+        float *factors = ae_arena_alloc(&c->arena, t->shape[0], sizeof *factors);
+        if (!factors) return ae_convert_no_memory(c, "the factors of rows");
+        for (uint64_t r = 0; r < t->shape[0]; r++) factors[r] = ldexpf(1, every ? -(int)(layer / every) : 0);
+        AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .rows = t->shape[0], .columns = t->shape[1],
+                                                    .factors = factors}));
+    }
+    return add_lerp(c, layer, lerp, 5);
+}
+
+/* The first layer mixes no values; programs want tensors there, which nothing uses: those of the rate of learning. */
+static aerie_status add_values(ae_convert *c, uint32_t layer)
+{
+    static const ae_convert_rule own[] = {
+        {"v_lora.lora.0.weight", "time_mix_v1.weight", AE_RULE_F32, true},
+        {"v_lora.lora.2.weight", "time_mix_v2.weight", AE_RULE_F32, true},
+        {"v_lora.lora.2.bias", "time_mix_v0.weight", AE_RULE_VECTOR, true},
+        {"v1", "time_mix_v1.weight", AE_RULE_TURNED, true}, {"v2", "time_mix_v2.weight", AE_RULE_TURNED, true},
+        {"v0", "time_mix_v0.weight", AE_RULE_VECTOR, true}};
+    char in[64], out[32];
+    snprintf(in, sizeof in, "layers.%u.attention.", layer);
+    snprintf(out, sizeof out, "blk.%u.", layer);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "%s%s", in, own[i].from);
+        if (layer) AE_TRY(ae_convert_apply(c, &own[i], in, out));
+        else ae_convert_take(c, name);
+    }
+    for (uint32_t i = 0; i < 3 && !layer; i++) {
+        char from[48], to[48];
+        snprintf(from, sizeof from, "blk.0.time_mix_a%u.weight", i);
+        snprintf(to, sizeof to, "blk.0.time_mix_v%u.weight", i);
+        for (size_t k = 0; k < c->n_items; k++) {
+            if (strcmp(c->items[k].name, from)) continue;
+            ae_convert_item copy = c->items[k];
+            copy.name = to;
+            AE_TRY(ae_convert_add(c, &copy));
+            break;
+        }
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_tensors_rwkv7(ae_convert *c, uint32_t layer)
+{
+    static const char *const lerp[] = {"x_r", "x_w", "x_k", "x_v", "x_a", "x_g"};
+    const ae_st_tensor *all;
+    char name[64];
+    if (!layer) AE_TRY(add_ends(c));
+    AE_TRY(add_values(c, layer));
+    snprintf(name, sizeof name, "layers.%u.attention.x_x", layer);
+    all = ae_convert_take(c, name);
+    if (!all) return add_lerp(c, layer, lerp, 6);
+    if (all->n != 6 * (uint64_t)c->model.n_embd) return ae_convert_check_shape(c, all, 6, c->model.n_embd, "by config.json");
+    snprintf(name, sizeof name, "blk.%u.time_mix_lerp_fused.weight", layer);
+    return ae_convert_add(c, &(ae_convert_item){.name = name, .from = all, .n_stack = 6, .rows = 1, .columns = c->model.n_embd,
+                                                .f32 = true, .fourth = true});
 }

@@ -129,7 +129,7 @@ static const struct {
 } activations[] = {
     {" silu swish swiglu ", AE_CONVERT_SILU},
     {" gelu_pytorch_tanh gelu_new gelu_fast gelu_accurate gelu ", AE_CONVERT_GELU},
-    {" relu2 relu_squared ", AE_CONVERT_RELU2},
+    {" relu2 relu_squared sqrelu ", AE_CONVERT_RELU2},
     {" silu swigluoai swiglu_oai ", AE_CONVERT_OAI},
     {" situ ", AE_CONVERT_SITU},
 };
@@ -200,7 +200,8 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
         {"language_model.", ""}, {"model.language_model.", ""}, {"model.text_model.", ""}, {"model.", ""}, {"backbone.", ""},
         {"shared.", "embed_tokens."}, {"transformer.blocks.", "layers."}, {"transformer.wte.", "embed_tokens."},
         {"transformer.ln_f.", "norm."}, {"transformer.ff_out.", "lm_head."}, {"word_embeddings.", "embed_tokens."},
-        {"embed.", "embed_tokens."}, {"head.", "lm_head."}};
+        {"embed.", "embed_tokens."}, {"head.", "lm_head."},
+        {"rwkv.", ""}, {"blocks.", "layers."}};
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
     const json_t *classes = json_object_get(c->config, "architectures");
     const char *class = json_string_value(json_array_get(classes, 0));
@@ -358,6 +359,13 @@ static aerie_status add_tensor(ae_convert *c, const ae_convert_rule *r, const ae
         return ae_convert_add(c, &(ae_convert_item){.name = to, .how = AE_CONVERT_WHOLE, .from = t, .rows = s[0],
                                                     .columns = s[1]});
     AE_TRY(check_type(c, t));
+    if (r->kind == AE_RULE_TURNED || r->kind == AE_RULE_TURNED_STACK) {
+        const uint32_t n = r->kind == AE_RULE_TURNED ? 2 : 3;
+        if (t->n_dims != n) return fail_shape(c, t, n == 2 ? "a matrix" : "a stack of matrices");
+        return ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .n_stack = n == 3 ? s[0] : 0, .rows = s[n - 1],
+                                                    .columns = s[n - 2], .row_step = 1, .step = s[n - 1],
+                                                    .stack_step = s[n - 1] * s[n - 2], .f32 = true});
+    }
     switch (r->kind) {
     case AE_RULE_STACK: case AE_RULE_STACK_T: case AE_RULE_SPLIT_STACK: case AE_RULE_SPLIT_STACK_T: case AE_RULE_TURNS_T:
     case AE_RULE_TURNS_STACK:

@@ -306,6 +306,10 @@ static aerie_status put_spm(const ae_convert *c, ae_gguf_writer *out, ae_convert
 static aerie_status put_all(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f)
 {
     const char *type = ae_convert_type_of(json_object_get(f->tokenizer, "model"));
+    if (!f->tokenizer && strncmp(c->arch->arch, "rwkv", 4) == 0) {
+        AE_TRY(ae_convert_put_rwkv(c, out, w));
+        return ae_convert_put_templates(c, out, f->config);
+    }
     const bool unigram = ae_convert_is_unigram(f->tokenizer);
     if (f->tokenizer && strcmp(type, "BPE") && *type && !unigram)
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,

@@ -45,7 +45,9 @@ bool ae_convert_is_unigram(const json_t *tokenizer);
 /* Appends what a text in base64 stands for. False: it is not base64. */
 bool ae_convert_base64(const char *text, size_t n, ae_buf *out);
 
-/* tiktoken.c: writes tokenizer.* of tiktoken.model, without special tokens and templates. */
+/* wordlists.c: writes tokenizer.* of tiktoken.model, without special tokens and templates; and of RWKV's list, without
+ * templates. */
+aerie_status ae_convert_put_rwkv(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w);
 aerie_status ae_convert_put_tiktoken(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w,
                                      const ae_convert_folder *f);
 

@@ -1,0 +1,214 @@
+/* wordlists.c - vocabularies that are a line of text for each token, in place of tokenizer.json (vocab.h).
+ *
+ * tiktoken.model (Kimi): a token's bytes in base64 and its rank, which is its id. Tokens are written as byte-level BPE has
+ * them. There are no merges: two parts become one if together they are a token, the lowest id first, which is what tiktoken
+ * does and what readers of files without merges do. rwkv_vocab_v20230424.txt (RWKV): an id, a literal of Python, a number of
+ * bytes. Owns nothing. Sources: the formats as published, read as hostile input. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "convert/model/arch.h"
+#include "convert/model/vocab.h"
+
+enum { MAX_BYTES = 1024 }; /* of a token; Kimi's longest one has 128 */
+static const char rwkv_name[] = "rwkv_vocab_v20230424.txt";
+
+/* Reads one line, without its end. bytes: room for a token's. */
+typedef aerie_status line_fn(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, size_t line, ae_buf *bytes);
+
+/* ---- tiktoken.model --------------------------------------------------------------------------------------------- */
+
+/* The character that stands for a byte in byte-level BPE, in UTF-8 [2]. */
+static size_t put_byte(uint8_t byte, char out[2])
+{
+    const bool itself = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
+    uint32_t at = byte;
+    if (!itself) at = 256 + (byte <= 32 ? byte : byte <= 160 ? 33u + byte - 127 : 67);
+    if (at < 128) {
+        out[0] = (char)at;
+        return 1;
+    }
+    out[0] = (char)(0xC0 | at >> 6);
+    out[1] = (char)(0x80 | (at & 63));
+    return 2;
+}
+
+static aerie_status fail_line(const ae_convert *c, size_t line)
+{
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: line %zu of tiktoken.model is not a token in base64 and its rank",
+                   c->path, line);
+}
+
+static aerie_status put_rank(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, size_t line, ae_buf *bytes)
+{
+    char word[2 * MAX_BYTES], *end;
+    const char *space = memchr(text, ' ', n);
+    size_t n_word = 0;
+    bytes->n = 0;
+    if (!space || !ae_convert_base64(text, (size_t)(space - text), bytes)) return fail_line(c, line);
+    if (bytes->failed) return ae_convert_no_memory(c, "a token");
+    if (!bytes->n || bytes->n > MAX_BYTES || space[1] < '0' || space[1] > '9') return fail_line(c, line);
+    const unsigned long long rank = strtoull(space + 1, &end, 10);
+    if (end != text + n || rank > INT32_MAX) return fail_line(c, line);
+    for (size_t i = 0; i < bytes->n; i++) n_word += put_byte((uint8_t)bytes->data[i], word + n_word);
+    if (rank < w->n && w->list[rank].data)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tiktoken.model: line %zu has rank %llu, as an earlier one", c->path,
+                       line, rank);
+    return ae_convert_words_put(c, w, word, n_word, (json_int_t)rank, AERIE_TOKEN_NORMAL);
+}
+
+static aerie_status put_lines(const ae_convert *c, ae_convert_words *w, const char *name, line_fn *put, const char *text,
+                              size_t n)
+{
+    size_t line = 0, n_tokens = 0;
+    ae_buf bytes = {0};
+    aerie_status status = AERIE_OK;
+    for (size_t at = 0, length; status == AERIE_OK && at < n; at += length + 1) {
+        const char *end = memchr(text + at, '\n', n - at);
+        length = end ? (size_t)(end - text) - at : n - at;
+        const size_t own = length && text[at + length - 1] == '\r' ? length - 1 : length;
+        line++;
+        if (own) status = put(c, w, text + at, own, line, &bytes);
+        n_tokens += own > 0;
+    }
+    ae_buf_free(&bytes);
+    if (status != AERIE_OK || n_tokens) return status;
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: %s has no token", c->path, name);
+}
+
+static aerie_status read_lines(const ae_convert *c, ae_convert_words *w, const char *name, line_fn *put)
+{
+    char *path = ae_convert_path_in(c, name), *text = NULL;
+    size_t n;
+    if (!path) return ae_convert_no_memory(c, "a path");
+    aerie_status status = ae_convert_read_text(c, path, &text, &n);
+    ae_free(path);
+    if (status == AERIE_OK) status = put_lines(c, w, name, put, text, n);
+    ae_free(text);
+    return status;
+}
+
+aerie_status ae_convert_put_tiktoken(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f)
+{
+    AE_TRY(read_lines(c, w, "tiktoken.model", put_rank));
+    AE_TRY(ae_convert_put_added(c, w, f));
+    AE_TRY(ae_convert_put_words(c, out, w, "gpt2", false));
+    return ae_gguf_writer_string(out, "tokenizer.ggml.pre", c->options.pre ? c->options.pre : "kimi-k2", c->error);
+}
+
+/* ---- RWKV ------------------------------------------------------------------------------------------------------- */
+
+static void put_point(ae_buf *out, uint32_t point)
+{
+    char bytes[4];
+    size_t n = 0;
+    if (point < 0x80) bytes[n++] = (char)point;
+    else if (point < 0x800) bytes[n++] = (char)(0xC0 | point >> 6);
+    else if (point < 0x10000) bytes[n++] = (char)(0xE0 | point >> 12);
+    else bytes[n++] = (char)(0xF0 | point >> 18);
+    if (point >= 0x10000) bytes[n++] = (char)(0x80 | (point >> 12 & 63));
+    if (point >= 0x800) bytes[n++] = (char)(0x80 | (point >> 6 & 63));
+    if (point >= 0x80) bytes[n++] = (char)(0x80 | (point & 63));
+    ae_buf_add(out, bytes, n);
+}
+
+/* Reads n digits of base 16. */
+static bool read_hex(const char *text, size_t n, uint32_t *value)
+{
+    *value = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char digit = (char)(text[i] | 32);
+        if (!((digit >= '0' && digit <= '9') || (digit >= 'a' && digit <= 'f'))) return false;
+        *value = *value << 4 | (uint32_t)(digit <= '9' ? digit - '0' : digit - 'a' + 10);
+    }
+    return true;
+}
+
+/* Appends what a literal of Python, of text or of bytes, stands for; false: it is none. */
+static bool read_literal(const char *text, size_t n, ae_buf *out)
+{
+    static const char plain[] = "nrt\\'\"abfv", means[] = "\n\r\t\\'\"\a\b\f\v";
+    const bool is_bytes = n && *text == 'b';
+    if (is_bytes) text++, n--;
+    if (n < 2 || (*text != '\'' && *text != '"') || text[n - 1] != *text) return false;
+    const char *end = text + n - 1, quote = *text;
+    for (const char *at = text + 1; at < end; at++) {
+        if (*at == quote) return false;
+        if (*at != '\\') {
+            ae_buf_add(out, at, 1);
+            continue;
+        }
+        if (++at == end) return false;
+        const char *known = *at ? strchr(plain, *at) : NULL;
+        const size_t digits = *at == 'x' ? 2 : *at == 'u' ? 4 : *at == 'U' ? 8 : 0;
+        uint32_t value = 0;
+        if (known) {
+            ae_buf_add(out, &means[known - plain], 1);
+        } else if (digits && (size_t)(end - at) > digits && read_hex(at + 1, digits, &value) && value < 0x110000) {
+            const char byte = (char)value;
+            if (is_bytes && digits == 2) ae_buf_add(out, &byte, 1);
+            else put_point(out, value);
+            at += digits;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Spells bytes as Python does, without the quotes. */
+static void spell(const ae_buf *bytes, ae_buf *out)
+{
+    const bool both = memchr(bytes->data, '\'', bytes->n) && memchr(bytes->data, '"', bytes->n);
+    for (size_t i = 0; i < bytes->n; i++) {
+        const uint8_t byte = (uint8_t)bytes->data[i];
+        const char *escape = byte == '\n' ? "\\n" : byte == '\r' ? "\\r" : byte == '\t' ? "\\t" : byte == '\\' ? "\\\\"
+                             : byte == '\'' && both ? "\\'" : NULL;
+        if (escape) ae_buf_adds(out, escape);
+        else if (byte >= 32 && byte < 127) ae_buf_add(out, &byte, 1);
+        else ae_buf_addf(out, "\\x%02x", byte);
+    }
+}
+
+static aerie_status put_rwkv_line(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, size_t line,
+                                  ae_buf *bytes)
+{
+    char *end;
+    const unsigned long long id = strtoull(text, &end, 10);
+    const char *first = end + 1, *last = text + n;
+    while (last > first && last[-1] != ' ') last--; /* the number of bytes is after the last blank */
+    ae_buf spelled = {0};
+    ae_buf_clear(bytes);
+    const bool fits = *text >= '0' && *text <= '9' && *end == ' ' && last > first + 1 && *last >= '0' && *last <= '9' &&
+                      read_literal(first, (size_t)(last - 1 - first), bytes) && bytes->n &&
+                      strtoull(last, &end, 10) == bytes->n && end == text + n && id <= INT32_MAX;
+    if (fits) spell(bytes, &spelled);
+    aerie_status status = bytes->failed || spelled.failed ? ae_convert_no_memory(c, "a token") : AERIE_OK;
+    if (status == AERIE_OK && !fits)
+        status = ae_fail(c->error, AERIE_ERROR_FORMAT,
+                         "%s: line %zu of %s is not an id, a token as a literal and its number of "
+                         "bytes", c->path, line, rwkv_name);
+    if (status == AERIE_OK && id < w->n && w->list[id].data)
+        status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: %s: line %zu has id %llu, as an earlier one", c->path, rwkv_name,
+                         line,
+                         id);
+    if (status == AERIE_OK)
+        status = ae_convert_words_put(c, w, spelled.data, spelled.n, (json_int_t)id, AERIE_TOKEN_NORMAL);
+    ae_buf_free(&spelled);
+    return status;
+}
+
+/* Token 0 begins and ends texts; an empty line ends an answer, too. */
+aerie_status ae_convert_put_rwkv(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w)
+{
+    static const char *const zero[] = {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id"};
+    AE_TRY(ae_convert_words_put(c, w, "<s>", 3, 0, AERIE_TOKEN_CONTROL));
+    AE_TRY(read_lines(c, w, rwkv_name, put_rwkv_line));
+    AE_TRY(ae_convert_put_words(c, out, w, "rwkv", false));
+    for (size_t i = 0; i < 2; i++) AE_TRY(ae_gguf_writer_u32(out, zero[i], 0, c->error));
+    for (uint32_t i = 1; i < w->n; i++)
+        if (w->list[i].n == 4 && memcmp(w->list[i].data, "\\n\\n", 4) == 0)
+            return ae_gguf_writer_u32(out, "tokenizer.ggml.eot_token_id", i, c->error);
+    return AERIE_OK;
+}
