@@ -92,8 +92,8 @@ static const ae_convert_rule rwkv6[] = {
     EXACT("attention." x "_lora.lora.0.weight", "time_mix_" x "1.weight", F32),                                                \
         EXACT("attention." x "_lora.lora.2.weight", "time_mix_" x "2.weight", F32),                                            \
         EXACT("attention." x "_lora.lora.2.bias", "time_mix_" x "0.weight", VECTOR),                                           \
-        EXACT("attention." x "1", "time_mix_" x "1.weight", TURNED), EXACT("attention." x "2", "time_mix_" x "2.weight",
-                                                                           TURNED),   \
+        EXACT("attention." x "1", "time_mix_" x "1.weight", TURNED),                                                           \
+        EXACT("attention." x "2", "time_mix_" x "2.weight", TURNED),                                                           \
         EXACT("attention." x "0", "time_mix_" x "0.weight", VECTOR)
 static const ae_convert_rule rwkv7[] = {
     RWKV_NORMS, RWKV_MATRICES, PLAIN("attention.g_norm", "time_mix_ln"), PLAIN("attention.r_proj", "time_mix_receptance"),
