@@ -145,7 +145,7 @@ typedef struct app_serve_options {
     int32_t cache_ram; /* MiB of conversations; -1: no limit */
     uint32_t cache_disk_limit; /* MiB; 0: no limit */
     const char *host, *slot_save_path, *api_key_file, *allowed_hosts, *cors_origins, *reasoning_format;
-    const char *metrics_key, *prefix_scope, *default_model;
+    const char *metrics_key, *prefix_scope, *default_model, *image_url_hosts;
     app_texts api_keys;
     uint32_t port, n_seqs, max_queue, max_connections, max_per_address, max_per_key, max_body, max_n, max_images;
     uint32_t max_memory; /* MiB that all requests in progress may hold; 0: a part of the free memory */
@@ -156,7 +156,7 @@ typedef struct app_serve_options {
     int32_t sleep_idle; /* seconds without use after which a model is unloaded; -1: never */
     bool lora_idle; /* adapters are loaded, but used only if a request or POST /lora-adapters says so */
     bool context_shift; /* conversations that are too long lose their oldest turns */
-    bool no_page, no_slots, no_metrics, no_access_log, no_prefill;
+    bool no_page, no_slots, no_metrics, no_access_log, no_prefill, image_url_http;
 } app_serve_options;
 
 /* Options that only `aerie router` takes. */

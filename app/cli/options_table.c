@@ -435,6 +435,12 @@ static const app_option options[] = {
     {"--max-body", "MIB", APP_U32, APP_LISTENS, AT(serve.max_body), 1, 1024, "Server",
      "maximum size of a request's body; default: 8, or 64 where a model reads images"},
     {"--max-images", "N", APP_U32, APP_SERVE, AT(serve.max_images), 1, 1024, "Server", "maximum number of images in a request"},
+    {"--image-url-hosts", "LIST", APP_TEXT, APP_SERVE, AT(serve.image_url_hosts), 0, 0, "Server",
+     "hosts from which the server fetches images that requests give by https: URLs: names separated by commas, *.NAME for all "
+     "below NAME, NAME:PORT for another port than 443. Never from private addresses, nor after redirects to other hosts "
+     "(default: none, images come as data: URLs)"},
+    {"--image-url-http", NULL, APP_FLAG, APP_SERVE, AT(serve.image_url_http), 0, 0, "Server",
+     "fetch by http: URLs, too (port 80), from the hosts of --image-url-hosts"},
     {"--max-request-memory", "MIB", APP_U32, APP_LISTENS, AT(serve.max_memory), 0, INT32_MAX, "Server",
      "memory that all requests in progress may hold together: bodies, their parsed contents and answers not yet sent; "
      "others get 503 and Retry-After; 0: half of what the machine and its control groups have left at the start"},

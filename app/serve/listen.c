@@ -18,7 +18,7 @@
 #include "serve/http/connections.h"
 #include "serve/http/systemd.h"
 
-enum { BACKLOG = 512, TICK_NS = 200 * 1000 * 1000, END_SECONDS = 10, LOCK_TRIES = 200 };
+enum { BACKLOG = 512, TICK_NS = 200 * 1000 * 1000, END_SECONDS = 10, LOCK_TRIES = 200, MAX_FETCHES = 4 };
 
 /* ---- The socket ---------------------------------------------------------------------------------------------- */
 
@@ -299,6 +299,7 @@ int serve_run(serve_server *server, int (*prepare)(serve_server *server))
     pthread_mutex_init(&server->notes.lock, NULL);
     sem_init(&server->work, 0, n_work ? n_work : 1);
     sem_init(&server->large_work, 0, n_work > 2 ? n_work / 2 : 1);
+    sem_init(&server->fetch_work, 0, MAX_FETCHES);
     app_log_start();
     connections.most = serve_connections_most(o->max_connections);
     connections.most_per_address = o->max_per_address == UINT32_MAX ? (connections.most + 1) / 2 : o->max_per_address;
@@ -308,6 +309,7 @@ int serve_run(serve_server *server, int (*prepare)(serve_server *server))
     serve_keys_free(&server->keys);
     sem_destroy(&server->work);
     sem_destroy(&server->large_work);
+    sem_destroy(&server->fetch_work);
     pthread_mutex_destroy(&server->notes.lock);
     pthread_mutex_destroy(&connections.lock);
     return bad;

@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "serve/dialects/handlers.h"
+#include "serve/request/remote.h"
 
 /* ---- The command ---------------------------------------------------------------------------------------------------- */
 
@@ -20,6 +21,15 @@ static int check_options(serve_server *server)
     struct stat there;
     if (folder && (stat(folder, &there) || (!S_ISDIR(there.st_mode) && (errno = ENOTDIR))))
         return app_error(APP_FAILED, "--slot-save-path %s: %s", folder, strerror(errno));
+    const char *hosts = server->o->image_url_hosts;
+    char bad[64];
+    if (hosts && !remote_check_hosts(hosts, bad))
+        return app_error(APP_USAGE, "--image-url-hosts takes names of hosts, as in 'a.example,*.b.example,c.example:8443'; "
+                         "found '%s'", bad);
+    if (server->o->image_url_http && !hosts) return app_error(APP_USAGE, "--image-url-http needs --image-url-hosts");
+    if (hosts && !remote_possible())
+        return app_error(APP_FAILED, "this aerie was built without libcurl, which --image-url-hosts needs: install it (Debian: "
+                         "libcurl4-openssl-dev) and build again");
     if (format) server->keep_reasoning = strcmp(format, "none") == 0;
     if (format && !server->keep_reasoning && strcmp(format, "auto") && strcmp(format, "deepseek"))
         return app_error(APP_USAGE, "--reasoning-format takes none, auto or deepseek; found '%s'", format);

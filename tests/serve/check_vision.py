@@ -4,6 +4,7 @@ import base64
 import os
 import random
 import re
+import socket
 import struct
 import subprocess
 import tempfile
@@ -165,6 +166,28 @@ class Vision(unittest.TestCase):
             self.assertTrue(self.text(s, part(image), text))
         with self.server(eye=None) as s:
             self.refused(s, "reads text only", part(image), text)
+
+    def test_private_hosts(self):
+        """A list of hosts opens no private address: neither by number, nor by a name that means one."""
+        text = {"type": "text", "text": "?"}
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            hosts = f"localhost:{port},127.0.0.1:{port},*.example"
+            with self.server("--image-url-hosts", hosts, "--image-url-http") as s:
+                where = "messages[0].content[0]: "
+                for host in ("localhost", "127.0.0.1", "0x7f.1"):
+                    self.refused(s, where + "the host", {"type": "image_url", "image_url": f"http://{host}:{port}/a.png"}, text)
+                for bad, words in ((f"http://10.0.0.1:{port}/", "from that host"), ("https://example/a", "from that host"),
+                                   ("https://x.example:8443/a", "from that host"), ("file:///etc/passwd", "malformed"),
+                                   ("ftp://a.example/x", "https and http only"), ("http://u:p@a.example/x", "user name")):
+                    self.refused(s, where, {"type": "image_url", "image_url": bad}, text)
+                    self.refused(s, words, {"type": "image_url", "image_url": bad}, text)
+                self.assertTrue(self.text(s, part(png(5)), text))
+            listener.setblocking(False)
+            self.assertRaises(BlockingIOError, listener.accept)
+        for options in (("--image-url-hosts", "https://a"), ("--image-url-http",)):
+            run = subprocess.run([rig.AERIE, "serve", "-m", at("v.gguf"), *options], capture_output=True, text=True)
+            self.assertEqual(run.returncode, 2, run.stderr)
 
     def test_embeddings_refuse_images(self):
         with self.server() as s:

@@ -45,6 +45,7 @@ typedef struct serve_server {
     serve_memory memory;
     sem_t work;             /* limits how many requests are parsed, templated and tokenized at a time */
     sem_t large_work;       /* the same for large bodies, so that other requests do not wait for them */
+    sem_t fetch_work;       /* limits how many requests fetch an image at a time, without any of the above */
     atomic_bool draining;   /* no new requests are accepted */
     atomic_bool stopping;   /* running answers are ended */
     atomic_bool failed;     /* the first model could not be loaded */

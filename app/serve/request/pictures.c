@@ -1,15 +1,18 @@
 /* pictures.c - images of conversations: out of data: URLs, into the prompt (request.h).
  *
  * An image stands in a message's text as a mark, 128 random bits that are drawn when the first one comes, so no client can
- * write one. The server fetches nothing: other URLs are refused. What decoding takes is counted as the request's memory before
- * it is taken. Owns the mark. */
+ * write one. Other URLs are refused, unless --image-url-hosts names their host (remote.h). What fetching and decoding take is
+ * counted as the request's memory before it is taken. Owns the mark. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
+#include "serve/request/remote.h"
 #include "serve/request/request.h"
+
+enum { FETCH_MILLISECONDS = 10000, FETCH_BYTES = 20 << 20 };
 
 /* ---- The mark -------------------------------------------------------------------------------------------------- */
 
@@ -96,21 +99,49 @@ static bool add_image(serve_ask *ask, const uint8_t *data, size_t n, const char 
     return true;
 }
 
-static bool take_image(serve_ask *ask, const json_t *part, const char *where, serve_error *error)
+/* ---- By URL ---------------------------------------------------------------------------------------------------- */
+
+typedef struct fetching {
+    const serve_ask *ask;
+    size_t counted; /* bytes */
+} fetching;
+
+static bool may_grow(void *user, size_t n)
 {
-    const json_t *given = json_object_get(part, "image_url");
-    if (json_is_object(given)) given = json_object_get(given, "url");
-    const char *url = json_string_value(given), *comma = url ? strchr(url, ',') : NULL;
-    if (!ask->model->tower)
-        return serve_fail(error, 400, "messages",
-                          "%s: the model '%s' reads text only; an image_url needs an mmproj file (--mmproj)", where,
-                          ask->model->name);
-    const uint32_t most = ask->model->server->o->max_images;
-    if (ask->images.n >= most)
-        return serve_fail(error, 400, "messages", "%s: more than %u images (--max-images)", where, most);
-    if (!url) return serve_fail(error, 400, "messages", "%s: an image needs 'image_url' with a 'url'", where);
-    if (strncasecmp(url, "data:", 5))
-        return serve_fail(error, 400, "messages", "%s: this server does not fetch images; send a data: URL", where);
+    fetching *f = user;
+    if (serve_call_gone(f->ask->call) || !serve_use_add(f->ask->use, n)) return false;
+    f->counted += n;
+    return true;
+}
+
+/* Fetches an image. Others work meanwhile, but only some fetch at a time. */
+static bool fetch_image(serve_ask *ask, const char *url, const char *where, serve_error *error)
+{
+    serve_server *server = ask->model->server;
+    fetching f = {.ask = ask};
+    const remote_settings settings = {.hosts = server->o->image_url_hosts, .plain = server->o->image_url_http,
+                                      .max_bytes = FETCH_BYTES, .milliseconds = FETCH_MILLISECONDS, .may_grow = may_grow,
+                                      .user = &f};
+    char why[160];
+    size_t n = 0;
+    sem_post(ask->call->work);
+    sem_wait(&server->fetch_work);
+    uint8_t *data = remote_get(url, &settings, &n, why);
+    sem_post(&server->fetch_work);
+    sem_wait(ask->call->work);
+    bool ok = data || serve_fail(error, 400, "messages", "%s: %s", where, why);
+    if (!ok && atomic_load(&ask->use->refused)) serve_fail_memory(error);
+    if (ok) ok = add_image(ask, data, n, where, error);
+    free(data);
+    serve_use_drop(ask->use, f.counted);
+    return ok;
+}
+
+/* ---- Images of messages ---------------------------------------------------------------------------------------- */
+
+static bool take_data(serve_ask *ask, const char *url, const char *where, serve_error *error)
+{
+    const char *comma = strchr(url, ',');
     if (!comma || comma - url < 12 || strncasecmp(comma - 7, ";base64", 7))
         return serve_fail(error, 400, "messages", "%s: the data: URL of an image must be \"data:image/TYPE;base64,...\"",
                           where);
@@ -124,6 +155,26 @@ static bool take_image(serve_ask *ask, const json_t *part, const char *where, se
     free(data);
     serve_use_drop(ask->use, n_room);
     return ok;
+}
+
+static bool take_image(serve_ask *ask, const json_t *part, const char *where, serve_error *error)
+{
+    const json_t *given = json_object_get(part, "image_url");
+    if (json_is_object(given)) given = json_object_get(given, "url");
+    const char *url = json_string_value(given);
+    if (!ask->model->tower)
+        return serve_fail(error, 400, "messages",
+                          "%s: the model '%s' reads text only; an image_url needs an mmproj file (--mmproj)", where,
+                          ask->model->name);
+    const uint32_t most = ask->model->server->o->max_images;
+    if (ask->images.n >= most)
+        return serve_fail(error, 400, "messages", "%s: more than %u images (--max-images)", where, most);
+    if (!url) return serve_fail(error, 400, "messages", "%s: an image needs 'image_url' with a 'url'", where);
+    if (strncasecmp(url, "data:", 5) == 0) return take_data(ask, url, where, error);
+    if (strlen(url) != json_string_length(given))
+        return serve_fail(error, 400, "messages", "%s: the URL of an image has a byte 0", where);
+    if (ask->model->server->o->image_url_hosts) return fetch_image(ask, url, where, error);
+    return serve_fail(error, 400, "messages", "%s: this server does not fetch images; send a data: URL", where);
 }
 
 bool serve_pictures_take(serve_ask *ask, const json_t *messages, serve_error *error)
