@@ -12,7 +12,7 @@
 static const char help[] =
     "usage: mkhead [options] TARGET.gguf HEAD.gguf\n"
     "Writes a head of random weights that drafts for TARGET.\n"
-    "  --kind eagle|eagle3|eagle3.1|medusa|mtp|dflash|dspark|dflash2|dfly   (default eagle3)\n"
+    "  --kind eagle|eagle3|eagle3.1|medusa|mtp|dflash|dspark|dflash2|dfly|lilicorr   (default eagle3)\n"
     "  --type NAME              type of the matrices: q8_0 (default), q4_0, q4_K, f16 ...\n"
     "  --schema new|old|double  names of keys and tensors, and what d2t holds (default new: token ids)\n"
     "  --seed N                 (default 1)\n"
@@ -25,6 +25,8 @@ static const char help[] =
     "  --layers N --block N --markov N --sliding N   of block drafters (default 2, 8, 8, 0)\n"
     "  --conv N --conv-group N --pair N --candidates N   of dflash2 (default 2, 16, 8, 6)\n"
     "  --correct N --no-correction 0|1   of dfly (default: as wide as the target)\n"
+    "  --lattice N --lattice-heads N --lattice-layers N --factors N   of lilicorr (default 32, 2, 2, 8), beside\n"
+    "                           --candidates, and --conv and --conv-group if it has convolutions\n"
     "  --from-anchor 0|1 --causal 0|1 --no-confidence 0|1   of block drafters\n"
     "  --norm-before-residual 0|1  --norm-before-fc 0|1  --whole-fc-norm 0|1\n"
     "  --own-embedding 0|1      token_embd.weight of its own\n"
@@ -76,6 +78,8 @@ static bool set_option(mkhead_options *o, const char *name, const char *value)
                   {"--mtp-blocks", &o->n_nextn}, {"--layers", &o->n_layers}, {"--block", &o->n_block},
                   {"--markov", &o->n_markov}, {"--conv", &o->n_conv}, {"--conv-group", &o->conv_group},
                   {"--pair", &o->n_pair}, {"--candidates", &o->n_candidates}, {"--correct", &o->n_correct},
+                  {"--lattice", &o->n_lattice}, {"--lattice-heads", &o->lattice_heads},
+                  {"--lattice-layers", &o->lattice_layers}, {"--factors", &o->n_factors},
                   {"--sliding", &o->sliding}};
     const struct {
         const char *name;

@@ -507,10 +507,13 @@ static aerie_status bind_block(ae_binder *b, ae_model *m)
     AE_TRY(ae_bind(b, "token_embd.weight", false, h->n_vocab, h->n_embd, &m->embedding));
     AE_TRY(ae_bind(b, "output_norm.weight", true, 0, h->n_embd, &m->out_norm));
     AE_TRY(ae_bind(b, "output.weight", false, map ? (uint32_t)map->ne[0] : h->n_vocab, h->n_embd, &m->output));
-    for (uint32_t i = 0; ae_gguf_tensor_find(b->gguf, "selector_hidden.weight") && i < h->n_layers; i++) {
+    const bool convolves = ae_gguf_tensor_find(b->gguf, "selector_hidden.weight") ||
+                           (ae_gguf_tensor_find(b->gguf, "lilicorr.factor_out.weight") &&
+                            ae_gguf_tensor_find(b->gguf, "blk.0.attn_conv_base"));
+    for (uint32_t i = 0; convolves && i < h->n_layers; i++) {
         static const char *const parts[] = {"attn_conv_base", "attn_conv_proj.weight", "ffn_conv_base", "ffn_conv_proj.weight"};
         char name[48];
-        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) { /* DFlash2's, read there too */
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) { /* DFlash2's and LiLiCorr's, read there too */
             snprintf(name, sizeof name, "blk.%u.%s", i, parts[k]);
             const ae_gguf_tensor *t = ae_gguf_tensor_find(b->gguf, name);
             if (t) ae_bind_mark(b, t);

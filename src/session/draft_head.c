@@ -143,7 +143,8 @@ static aerie_spec_type type_of(const ae_dhead *head)
     case AE_DHEAD_EAGLE3: return AERIE_SPEC_EAGLE3;
     case AE_DHEAD_DFLASH:
     case AE_DHEAD_DFLASH2:
-    case AE_DHEAD_DFLY: return AERIE_SPEC_DFLASH;
+    case AE_DHEAD_DFLY:
+    case AE_DHEAD_LILICORR: return AERIE_SPEC_DFLASH;
     case AE_DHEAD_DSPARK: return AERIE_SPEC_DSPARK;
     case AE_DHEAD_MTP:
     case AE_DHEAD_ASSISTANT: return AERIE_SPEC_MTP;

@@ -49,6 +49,8 @@ static const mkhead_options heads[] = {
     {.kind = "dflash2", .n_draft = 9, .n_layers = 1, .n_block = 4, .n_conv = 3, .conv_group = 4, .n_pair = 3,
      .n_candidates = 4},
     {.kind = "dfly", .n_draft = 9, .n_layers = 1, .n_block = 4, .n_correct = 3},
+    {.kind = "lilicorr", .n_draft = 9, .n_layers = 1, .n_block = 4, .n_conv = 2, .n_lattice = 8, .n_candidates = 3,
+     .n_factors = 4, .lattice_layers = 1},
     {.kind = "dspark", .n_draft = 7, .n_markov = 3, .from_anchor = 1, .biases = true},
 };
 #define N_HEADS (sizeof heads / sizeof heads[0] + 1) /* and an assistant */

@@ -5,10 +5,10 @@
 
 SITE holds PyPI's package dflash (0.1.0: dflash/model.py), REPOSITORY a checkout of deepseek-ai/DeepSpec. Needs torch,
 transformers (5.24 was used) and gguf. DFly is dflash's model with the features and the correction that AngelSpec's paper says
-(arXiv 2607.25852), written here. Heads and target have F32 weights; the features of the context are random numbers. Each
+(arXiv 2607.25852), LiLiCorr dflash's model with a lattice as its paper says (2608.20530), written here. Heads and target have F32 weights; the features of the context are random numbers. Each
 file tests/golden/block/NAME.bin holds, little-endian: u64 FNV-1a of the head's file, u32 context rows, width of their features,
 rows of hidden values, their width, tokens; i32 the newest token; f32 features; f32 hidden rows that draft, after the last norm;
-then for each of them, down the greedy chain: i32 the token, f32 the confidence (-1: none), f32 logits (of DFlash2 those of the
+then for each of them, down the greedy chain: i32 the token, f32 the confidence (-1: none; of LiLiCorr the cosine), f32 logits (of DFlash2 those of the
 row alone; its tokens are what the candidate selector gives).
 """
 import argparse
@@ -31,6 +31,9 @@ CASES = {
                      "--candidates", "16", "--layers", "3"],
     "dfly": ["--kind", "dfly", "--block", "8", "--layers", "3"],
     "dfly-narrow": ["--kind", "dfly", "--block", "5", "--from-anchor", "1", "--correct", "24"],
+    "lilicorr": ["--kind", "lilicorr", "--block", "8", "--lattice", "48", "--lattice-heads", "3", "--factors", "20"],
+    "lilicorr-conv": ["--kind", "lilicorr", "--block", "6", "--lattice", "64", "--lattice-layers", "3", "--conv", "2",
+                      "--candidates", "16"],
     "dspark": ["--kind", "dspark", "--block", "7", "--markov", "16"],
     "dspark-in-place": ["--kind", "dspark", "--block", "6", "--from-anchor", "0", "--markov", "32", "--no-confidence", "1"],
 }
@@ -97,6 +100,51 @@ def fly(base):
     return DFly
 
 
+def attend(x, own, prefix, bias):
+    def heads(name):
+        y = torch.nn.functional.linear(x, own[f"{prefix}{name}.weight"], own[f"{prefix}{name}.bias"])
+        return y.unflatten(-1, (len(bias), -1)).transpose(0, 1)
+    q, k, v = heads("attn_q"), heads("attn_k"), heads("attn_v")
+    weights = (q @ k.transpose(1, 2) * q.shape[-1] ** -0.5 + bias).softmax(-1)
+    return (weights @ v).transpose(0, 1).flatten(1)
+
+
+def lattice(own, key, embedding, hidden, logits, anchor):
+    """Tokens of the greedy path and the cosine of each, of LiLiCorr."""
+    def linear(name, x):
+        return torch.nn.functional.linear(x, own[f"lilicorr.{name}.weight"], own[f"lilicorr.{name}.bias"])
+
+    def norm(name, x):
+        return torch.nn.functional.rms_norm(x, x.shape[-1:], own[f"lilicorr.{name}.weight"],
+                                            key("dflash.attention.layer_norm_rms_epsilon"))
+    n, k, silu = len(hidden), key("dflash.lilicorr.top_k"), torch.nn.functional.silu
+    log_p, ids = logits.log_softmax(-1).topk(k)
+    rank = torch.arange(k).expand(n, k)
+    phi = torch.stack([log_p, log_p.exp(), log_p - log_p[:, :1], rank / (k - 1), (rank == 0).float()], -1)
+    phi = torch.nn.functional.layer_norm(phi, (5,), own["lilicorr.feature_norm.weight"], own["lilicorr.feature_norm.bias"])
+    x = embedding[ids] if "lilicorr.token_proj.weight" not in own else linear("token_proj", embedding[ids])
+    x = x + linear("hidden_proj", hidden)[:, None] + linear("feature_down", silu(linear("feature_up", phi)))
+    x = (x + own["lilicorr.slot_embd.weight"][:, None] + own["lilicorr.rank_embd.weight"]).flatten(0, 1)
+    slot = torch.arange(n).repeat_interleave(k)
+    apart = slot[:, None] - slot
+    bias = own["lilicorr.slot_bias.weight"][:, apart + n] + (apart == 0) * own["lilicorr.same_slot_bias"][:, None, None]
+    for i in range(key("dflash.lilicorr.block_count")):
+        x = x + linear(f"blk.{i}.attn_output", attend(norm(f"blk.{i}.attn_norm", x), own, f"lilicorr.blk.{i}.", bias))
+        x = x + linear(f"blk.{i}.ffn_down", silu(linear(f"blk.{i}.ffn_up", norm(f"blk.{i}.ffn_norm", x))))
+    y, a = norm("output_norm", x), norm("context_norm", linear("context_proj", anchor))
+    z = silu(linear("factor_proj", torch.cat([y, a.expand_as(y), y * a], -1)))
+    unit = lambda v: torch.nn.functional.normalize(v, dim=-1, eps=key("dflash.lilicorr.vector_epsilon"))
+    leaves, enters = (unit(linear(f"factor_{part}", z)).unflatten(0, (n, k)) for part in ("out", "in"))
+    before, tokens, scores = unit(linear("factor_first", a)), [], []
+    for i in range(n):
+        row = enters[i] @ before
+        best = int(row.argmax())
+        tokens.append(int(ids[i, best]))
+        scores.append(float(row[best]))
+        before = leaves[i, best]
+    return torch.tensor(tokens), torch.tensor(scores)
+
+
 def build(own, target, key):
     embedding = own.get("token_embd.weight", target["token_embd.weight"])
     output = own.get("output.weight", own.get("token_embd.weight", target["output.weight"]))
@@ -123,24 +171,27 @@ def build(own, target, key):
         model = Qwen3DSparkModel(config)
     else:
         from dflash.model import DFlash2DraftModel, DFlashDraftModel
-        pairs = "selector_hidden.weight" in own
+        pairs = "blk.0.attn_conv_base" in own
         if pairs:
             config.conv_kernel_size, config.conv_group_size = key("dflash.conv_kernel_size"), key("dflash.conv_group_size")
-            config.selector_rank, config.selector_top_k = key("dflash.selector_rank"), key("dflash.selector_top_k")
+            config.selector_rank, config.selector_top_k = key("dflash.selector_rank") or 1, key("dflash.selector_top_k") or 1
         if "layer_fusion" in own:
             config.n_correct = own["hidden_correction.gate.weight"].shape[0]
             DFlashDraftModel = fly(DFlashDraftModel)
         model = (DFlash2DraftModel if pairs else DFlashDraftModel)(config)
-    state = {theirs(n): v for n, v in own.items() if n not in ("token_embd.weight", "output.weight")}
+    state = {theirs(n): v for n, v in own.items()
+             if n not in ("token_embd.weight", "output.weight") and not n.startswith("lilicorr.")}
     if spark:
         state |= {"embed_tokens.weight": embedding, "lm_head.weight": output}
     missing, unexpected = model.load_state_dict(state, strict=False)
+    if "lilicorr.factor_out.weight" in own:
+        missing = [name for name in missing if not name.startswith("candidate_selector.")]
     assert not missing and not unexpected, (missing, unexpected)
     return model.float().eval(), config, embedding, output, spark
 
 
 @torch.no_grad()
-def draft(model, config, embedding, output, spark, from_anchor, features):
+def draft(model, config, embedding, output, spark, from_anchor, features, own, key):
     ids = torch.tensor([[ANCHOR] + [config.mask_token_id] * (config.block_size - 1)])
     positions = torch.arange(N_CONTEXT + config.block_size)[None]
     if spark:
@@ -150,6 +201,9 @@ def draft(model, config, embedding, output, spark, from_anchor, features):
     else:
         hidden = model(position_ids=positions, noise_embedding=embedding[ids], target_hidden=features[None])
     hidden = hidden[:, 0 if from_anchor else 1:]
+    if "lilicorr.factor_out.weight" in own:
+        logits = model.compute_logits(hidden, lambda x: x @ output.T)[0]
+        return hidden[0], *lattice(own, key, embedding, hidden[0], logits, model.hidden_norm(model.fc(features[-1]))), logits
     if hasattr(model, "candidate_selector"):
         logits = model.compute_logits(hidden, lambda x: x @ output.T)
         tokens, _, _ = model.candidate_selector.select(hidden, logits, ids[:, 0], 0.0)
@@ -201,7 +255,7 @@ def main():
             from_anchor = key("dflash.sample_from_anchor")
             from_anchor = parts[-1] if from_anchor is None else bool(from_anchor)
             features = torch.randn(N_CONTEXT, own["fc.weight"].shape[1])
-            hidden, tokens, conf, logits = draft(*parts, from_anchor, features)
+            hidden, tokens, conf, logits = draft(*parts, from_anchor, features, own, key)
             data = struct.pack("<Q5Ii", fnv(pathlib.Path(head_path).read_bytes()), *features.shape, *hidden.shape,
                                logits.shape[1], ANCHOR)
             data += struct.pack(f"<{features.numel()}f", *features.flatten().tolist())

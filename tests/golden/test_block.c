@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "device/device.h"
-#include "draft/head/engine.h"
+#include "draft/head/pass.h"
 #include "mkhead.h"
 #include "mkmodel.h"
 #include "text/token/vocab.h"
@@ -34,6 +34,8 @@ static const struct {
     {"dfly-narrow", {.kind = "dfly", .n_block = 5, .from_anchor = 1, .n_correct = 24}},
     {"dflash2-taps", {.kind = "dflash2", .n_block = 12, .n_conv = 4, .conv_group = 8, .n_pair = 37, .n_candidates = 16,
                       .n_layers = 3}},
+    {"lilicorr", {.kind = "lilicorr", .n_block = 8, .n_lattice = 48, .lattice_heads = 3, .n_factors = 20}},
+    {"lilicorr-conv", {.kind = "lilicorr", .n_block = 6, .n_lattice = 64, .lattice_layers = 3, .n_conv = 2, .n_candidates = 16}},
     {"dspark", {.kind = "dspark", .n_block = 7, .n_markov = 16}},
     {"dspark-in-place", {.kind = "dspark", .n_block = 6, .from_anchor = -1, .n_markov = 32, .no_confidence = true}},
 };
@@ -176,12 +178,40 @@ static int32_t best_pair(rig *r, const vectors *v, uint32_t out, const float *lo
     return best;
 }
 
+/* LiLiCorr: the greedy path through the candidates of sequence 1, and the cosine of each of its tokens. */
+static void walk_lattice(rig *r, uint32_t out, uint32_t n_rows, int32_t *tokens, float *cosines)
+{
+    const uint32_t k = r->head->hparams.n_candidates;
+    ae_draw greedy;
+    ae_propose_row rows[AE_DHEAD_MAX_BLOCK];
+    ae_proposal found[AE_DHEAD_MAX_BLOCK];
+    ae_dhead_pairs pairs;
+    ae_draw_plan(&greedy, &(ae_sampling){.samplers = {AERIE_SAMPLER_TEMPERATURE}}, r->model->hparams.n_vocab);
+    for (uint32_t i = 0; i < n_rows; i++) rows[i] = (ae_propose_row){&greedy, out + i, k, i};
+    OK(ae_dhead_propose(r->engine, rows, n_rows, found, &ok_error));
+    OK(ae_dhead_run_lattice(r->engine, (const uint32_t[]){1}, 1, out, found, &pairs, &ok_error));
+    for (uint32_t i = 0, before = 0; i < n_rows; i++) {
+        uint32_t best = 0;
+        float top = -INFINITY;
+        for (uint32_t c = 0; c < k; c++) {
+            const float score = ae_dhead_pair_score(&pairs, 0, before, i * k + c);
+            if (score > top) top = score, best = c;
+        }
+        tokens[i] = found[i].id[best], cosines[i] = top / r->head->hparams.lattice.scale;
+        before = 1 + i * k + best;
+    }
+}
+
 /* Down the greedy chain of the vectors; a chain of our own could part at a near tie. */
 static void check_rows(rig *r, const vectors *v, const char *name, uint32_t out)
 {
     int32_t before = v->anchor;
     double worst_hidden = 0, worst = 0, worst_conf = 0;
     uint32_t n_same = 0, n_moved = 0;
+    const bool lattice = r->head->hparams.lattice.width > 0;
+    int32_t walked[AE_DHEAD_MAX_BLOCK];
+    float cosines[AE_DHEAD_MAX_BLOCK];
+    if (lattice) walk_lattice(r, out, v->n_rows, walked, cosines);
     for (uint32_t i = 0; i < v->n_rows; i++) {
         int32_t token;
         float conf, own_conf = -1;
@@ -195,18 +225,21 @@ static void check_rows(rig *r, const vectors *v, const char *name, uint32_t out)
         const float *logits = ae_dhead_logits(r->engine, linked ? 0 : out + i);
         const double off = distance(logits, wanted, v->n_vocab);
         if (!(off <= worst)) worst = off;
+        if (lattice) own_conf = cosines[i];
         if (!(fabsf(conf - own_conf) <= worst_conf)) worst_conf = (double)fabsf(conf - own_conf);
         const bool paired = r->head->hparams.n_pair > 0;
-        const int32_t best = paired ? best_pair(r, v, out + i, logits, before) : best_of(logits, v->n_vocab);
+        const int32_t best = lattice  ? walked[i]
+                             : paired ? best_pair(r, v, out + i, logits, before)
+                                      : best_of(logits, v->n_vocab);
         n_same += best == token;
-        n_moved += paired && best != best_of(logits, v->n_vocab);
+        n_moved += (paired || lattice) && best != best_of(logits, v->n_vocab);
         before = token;
     }
     print_message("%-16s hidden %.4f, logits %.4f, confidence %.4f, %u of %u tokens\n", name, worst_hidden, worst, worst_conf,
                   n_same, v->n_rows);
     assert_true(worst_hidden < TOLERANCE && worst < 3 * TOLERANCE && worst_conf < TOLERANCE);
     assert_int_equal(n_same, v->n_rows);
-    assert_true(!r->head->hparams.n_pair || n_moved); /* the pairs decide something */
+    assert_true((!r->head->hparams.n_pair && !lattice) || n_moved); /* the pairs decide something */
 }
 
 static void check_case(size_t i)
@@ -249,6 +282,79 @@ static void test_vectors(void **state)
     o.type = "f32", o.seed = 7;
     OK(mk_model(&o, target_path, &ok_error));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_case(i);
+}
+
+/* ---- LiLiCorr's scores -------------------------------------------------------------------------------------------- */
+
+/* n numbers from `first` to `last`, as torch.linspace has them. */
+static void line(float first, float last, uint32_t n, float *x)
+{
+    for (uint32_t i = 0; i < n; i++) x[i] = (float)((double)first + ((double)last - (double)first) * i / (n - 1));
+}
+
+/* Writes the first rows of the head's embeddings. */
+static void set_embeddings(const float *x, size_t n)
+{
+    ae_gguf *gguf;
+    OK(ae_gguf_open(&gguf, head_path, NULL, &ok_error));
+    const ae_gguf_tensor *t = ae_gguf_tensor_find(gguf, "token_embd.weight");
+    const uint8_t *all = t->data;
+    char *copy = malloc(t->bytes);
+    memcpy(copy, all, t->bytes);
+    memcpy(copy, x, n * sizeof *x);
+    FILE *f = fopen(head_path, "r+b");
+    fseek(f, (long)t->offset, SEEK_SET);
+    assert_int_equal(fwrite(copy, 1, t->bytes, f), t->bytes);
+    fclose(f);
+    free(copy);
+    ae_gguf_close(gguf);
+}
+
+/* The head, inputs and frozen scores of NVIDIA's own test (TensorRT-LLM, commit 8d62b3e5, test_head_matches_reference_scores).
+ * Keys and values of candidates have 16-bit floats here. */
+static void test_lattice(void **state)
+{
+    static const uint32_t ids[9] = {2, 5, 9, 6, 3, 1, 4, 7, 8};
+    static const float logs[9] = {-0.4f, -1.5f, -3.0f, -0.6f, -1.7f, -2.7f, -0.2f, -2.1f, -3.4f};
+    static const float start[3] = {-2.00565147f, -2.00631571f, -2.01010752f};
+    static const float expected[2][3][3] = {
+        {{1.16437435f, 1.16812551f, 1.15701485f}, {1.16656375f, 1.17030466f, 1.15921211f},
+         {1.17068172f, 1.17445230f, 1.16334319f}},
+        {{1.14806044f, 1.14459574f, 1.12698877f}, {1.14481199f, 1.14134955f, 1.12373281f},
+         {1.14475155f, 1.14125943f, 1.12357390f}}};
+    rig r = {0};
+    const vectors none = {.n_context = 1, .width = 1, .features = (const float[]){0}};
+    const mkhead_options o = {.kind = "lilicorr", .type = "f32", .waves = true, .n_embd = 32, .n_block = 4, .n_candidates = 3,
+                              .n_lattice = 8, .n_factors = 8, .qk_norm = true};
+    float embeddings[512], hidden[96], anchor[32];
+    ae_proposal rows[3] = {{0}};
+    ae_dhead_pairs pairs;
+    (void)state;
+    OK(mkhead_write(&o, target_path, head_path, &ok_error));
+    line(-1.2f, 1.3f, 512, embeddings);
+    line(-0.7f, 0.9f, 96, hidden);
+    line(-0.5f, 0.4f, 32, anchor);
+    set_embeddings(embeddings, 512);
+    open_rig(&r, &none);
+    for (uint32_t i = 0; i < 9; i++) {
+        rows[i / 3].n = 3;
+        rows[i / 3].id[i % 3] = (int32_t)ids[i];
+        rows[i / 3].p[i % 3] = expf(logs[i]);
+    }
+    /* the other sequence's anchor is another one */
+    OK(r.backend->ops->fill(r.backend, r.engine->hidden, hidden, sizeof hidden, &ok_error));
+    OK(r.backend->ops->fill(r.backend, r.engine->anchors + 32, anchor, sizeof anchor, &ok_error));
+    OK(ae_dhead_run_lattice(r.engine, (const uint32_t[]){1}, 1, 0, rows, &pairs, &ok_error));
+    double worst = 0;
+    for (uint32_t b = 0; b < 7; b++)
+        for (uint32_t c = 0; c < 3; c++) {
+            const float own = ae_dhead_pair_score(&pairs, 0, b, (b + 2) / 3 * 3 + c);
+            const float wanted = b ? expected[(b - 1) / 3][(b - 1) % 3][c] : start[c];
+            if (!(distance(&own, &wanted, 1) <= worst)) worst = distance(&own, &wanted, 1);
+        }
+    print_message("LiLiCorr's scores: within %.7f\n", worst);
+    assert_true(worst < 3e-6); /* without the biases it is 5.6e-6, without attention 2e-3 */
+    close_rig(&r, &none);
 }
 
 /* ---- llama.cpp's drafts ------------------------------------------------------------------------------------------ */
@@ -365,7 +471,8 @@ static int drop_files(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_llama)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_lattice),
+                                       cmocka_unit_test(test_llama)};
     const int a = mkstemp(target_path), b = mkstemp(head_path);
     if (a < 0 || b < 0) return 1;
     close(a), close(b);

@@ -50,6 +50,9 @@ static const struct kind {
                       .n_block = 32, .sliding = 70}, AERIE_SPEC_DFLASH},
     {"dfly", {.kind = "dfly", .type = "q8_0", .n_draft = 24, .qk_norm = true, .n_correct = 96}, AERIE_SPEC_DFLASH},
     {"dfly-plain", {.kind = "dfly", .type = "f16", .n_block = 5, .no_correction = true, .own_output = true}, AERIE_SPEC_DFLASH},
+    {"lilicorr", {.kind = "lilicorr", .type = "q8_0", .n_draft = 24, .qk_norm = true}, AERIE_SPEC_DFLASH},
+    {"lilicorr-conv", {.kind = "lilicorr", .type = "f16", .n_conv = 2, .n_candidates = 16, .lattice_heads = 1, .n_lattice = 40,
+                       .n_block = 8, .n_factors = 5}, AERIE_SPEC_DFLASH},
     {"dspark", {.kind = "dspark", .type = "q8_0", .n_draft = 16, .qk_norm = true}, AERIE_SPEC_DSPARK},
     {"dspark-plain", {.kind = "dspark", .type = "q8_0", .no_confidence = true, .from_anchor = -1, .n_block = 32, .n_markov = 32,
                       .own_output = true, .n_draft = 24, .arch = "dspark"}, AERIE_SPEC_DSPARK},
@@ -252,11 +255,13 @@ static void check_trips(const struct kind *kind, bool on_host)
         need(ae_spec_step(spec, count_token, &n_tokens, &error), &error);
         if (!drafter->cost.n_levels || n_tokens < 3) continue; /* prompts */
         n_rounds++;
-        const bool pairs = b.head->hparams.n_pair > 0; /* candidates of all rows, then what pairs are scored by */
-        const uint32_t n_levels = pairs ? 2 : at_once ? 1 : drafter->cost.n_levels;
+        /* candidates of all rows, then what pairs are scored by, of LiLiCorr for as many sequences as a pass has room for */
+        const bool pairs = b.head->hparams.n_pair > 0;
+        const uint32_t most = ae_dhead_lattice_most(head), n_lattices = most ? (3 + most - 1) / most : 0;
+        const uint32_t n_levels = most ? 1 + n_lattices : pairs ? 2 : at_once ? 1 : drafter->cost.n_levels;
         assert_int_equal(ae_cpu_strict_trips(ae_dhead_engine_stream(head)).n_waits - drafts.n_waits, n_levels);
         assert_int_equal(ae_cpu_strict_trips(ae_dhead_engine_stream(head)).n_downloads - drafts.n_downloads,
-                         pairs ? 4 : b.head_net->conf ? 2 * n_levels : n_levels);
+                         most ? 1 + 3 * n_lattices : pairs ? 4 : b.head_net->conf ? 2 * n_levels : n_levels);
         const ae_cpu_trips now = ae_cpu_strict_trips(ae_engine_stream(engine));
         assert_int_equal(now.n_waits - before.n_waits, on_host ? 1 : 2);
         assert_int_equal(now.n_downloads - before.n_downloads, on_host ? n_tokens : 1);

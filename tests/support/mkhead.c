@@ -15,7 +15,7 @@
 #define MAX_TENSORS (192 + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
 #define MAX_SHAPE (1u << 17)
 
-typedef enum fill_kind { FILL_MATRIX, FILL_NORM, FILL_BIAS, FILL_DIVISORS, FILL_MAP, FILL_CONV } fill_kind;
+typedef enum fill_kind { FILL_MATRIX, FILL_NORM, FILL_BIAS, FILL_DIVISORS, FILL_MAP, FILL_CONV, FILL_WAVE } fill_kind;
 
 typedef struct tensor {
     char name[48];
@@ -24,6 +24,7 @@ typedef struct tensor {
     float sd;      /* FILL_MATRIX */
     uint32_t n_first; /* the first elements of each row have another spread */
     float sd_first;
+    uint32_t phase; /* FILL_WAVE; there n_first elements of the wave come before */
 } tensor;
 
 typedef struct maker {
@@ -32,11 +33,11 @@ typedef struct maker {
     ae_model *target;
     ae_gguf_writer *writer;
     uint32_t type;
-    bool medusa, three, three_one, old, mtp, block, dspark, dflash2, dfly;
+    bool medusa, three, three_one, old, mtp, block, dspark, dflash2, dfly, lilicorr;
     char arch[16], prefix[32]; /* of keys: "eagle3", "eagle3.eagle3" */
     uint32_t e, et, ff, heads, kv_heads, head_dim, n_rot, n_draft, n_vocab, n_taps, taps[AERIE_MAX_TAPS], n_medusa, n_blocks;
     uint32_t n_layers, n_markov, mask; /* of block drafters */
-    uint32_t n_conv, conv_group, n_pair, n_candidates, n_correct;
+    uint32_t n_conv, conv_group, n_pair, n_candidates, n_correct, lattice, lattice_heads, n_factors;
     uint32_t n_nextn, first; /* block of the first layer */
     int32_t *map; /* [n_draft] target ids, ascending; NULL: no d2t */
     tensor tensors[MAX_TENSORS];
@@ -58,12 +59,13 @@ static aerie_status set_kind(maker *m)
     m->dspark = !strcmp(kind, "dspark");
     m->dflash2 = !strcmp(kind, "dflash2");
     m->dfly = !strcmp(kind, "dfly");
-    m->block = m->dspark || m->dflash2 || m->dfly || !strcmp(kind, "dflash");
+    m->lilicorr = !strcmp(kind, "lilicorr");
+    m->block = m->dspark || m->dflash2 || m->dfly || m->lilicorr || !strcmp(kind, "dflash");
     m->old = strcmp(schema, "new") != 0;
     if (!m->medusa && !m->three && !m->mtp && !m->block && strcmp(kind, "eagle"))
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT,
-                       "\"%s\" is not a kind of head; eagle, eagle3, eagle3.1, medusa, mtp, dflash, dspark, dflash2 and dfly "
-                       "are", kind);
+                       "\"%s\" is not a kind of head; eagle, eagle3, eagle3.1, medusa, mtp, dflash, dspark, dflash2, dfly "
+                       "and lilicorr are", kind);
     if (m->old && strcmp(schema, "old") && strcmp(schema, "double"))
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is not a schema; new, old and double are", schema);
     if (!info || info->dot == AE_DOT_NONE)
@@ -107,6 +109,8 @@ static aerie_status set_shape(maker *m)
     m->n_conv = or_else(o->n_conv, 2), m->conv_group = or_else(o->conv_group, m->e % 16 ? 1 : 16);
     m->n_correct = or_else(o->n_correct, m->e);
     m->n_pair = or_else(o->n_pair, 8), m->n_candidates = or_else(o->n_candidates, 6);
+    m->lattice = or_else(o->n_lattice, 32), m->lattice_heads = or_else(o->lattice_heads, 2);
+    m->n_factors = or_else(o->n_factors, 8);
     set_taps(m);
     const bool good = m->n_conv <= AE_DHEAD_MAX_CONV && m->e % m->conv_group == 0 &&
                       m->n_nextn <= AE_DHEAD_MAX_LAYERS && !((m->mtp || m->dfly) && m->e != m->et) && m->e <= MAX_SHAPE &&
@@ -259,6 +263,11 @@ static void add_fusion(maker *m)
     add(m, FILL_MATRIX, m->e, m->n_correct, 1.5f, "hidden_correction.down.weight");
 }
 
+static void add_lattice(maker *m); /* mkhead_lattice.inc */
+static aerie_status write_wave(maker *m, const tensor *t);
+static aerie_status write_lattice_keys(maker *m);
+static bool good_lattice(const ae_dhead *head);
+
 static void add_block(maker *m, float rms)
 {
     const bool narrow = m->e != m->et;
@@ -274,6 +283,7 @@ static void add_block(maker *m, float rms)
     if (o->own_output || narrow) add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "output.weight");
     if (m->dflash2) add_pairs(m);
     if (m->dfly) add_fusion(m);
+    if (m->lilicorr) add_lattice(m);
     if (!m->dspark) return;
     add(m, FILL_MATRIX, m->n_vocab, m->n_markov, sqrtf((float)m->n_markov), "markov_w1.weight");
     add(m, FILL_MATRIX, m->n_draft, m->n_markov, 2.0f, "markov_w2.weight");
@@ -378,6 +388,7 @@ static aerie_status write_tensors(maker *m)
         AE_TRY(t->fill == FILL_MATRIX ? write_matrix(m, t)
                : t->fill == FILL_MAP  ? write_map(m, t)
                : t->fill == FILL_CONV ? write_conv(m, t)
+               : t->fill == FILL_WAVE ? write_wave(m, t)
                                       : write_vector(m, t));
     }
     return ae_gguf_writer_finish(m->writer, m->error);
@@ -451,9 +462,12 @@ static aerie_status write_block_keys(maker *m)
     if (o->from_anchor) AE_TRY(put_flag(m, "sample_from_anchor", o->from_anchor > 0));
     if (o->causal) AE_TRY(put_flag(m, "attention.causal", true));
     if (o->sliding) AE_TRY(put_count(m, m->arch, "attention.sliding_window", o->sliding));
-    if (m->dflash2) {
+    if (m->lilicorr) AE_TRY(write_lattice_keys(m));
+    if (m->dflash2 || (m->lilicorr && o->n_conv)) {
         AE_TRY(put_count(m, m->arch, "conv_kernel_size", m->n_conv));
         AE_TRY(put_count(m, m->arch, "conv_group_size", m->conv_group));
+    }
+    if (m->dflash2) {
         AE_TRY(put_count(m, m->arch, "selector_rank", m->n_pair));
         AE_TRY(put_count(m, m->arch, "selector_top_k", m->n_candidates));
     }
@@ -527,6 +541,8 @@ static bool good(ae_tensor_ref t, bool required, uint32_t n_out, uint32_t n_in)
 {
     return t ? readable(t, n_out, n_in) : !required;
 }
+
+#include "mkhead_lattice.inc"
 
 static bool good_layer(const ae_dhead *head)
 {
@@ -650,7 +666,7 @@ static bool good_block(const ae_dhead *head)
         !good(head->output, false, h->n_draft, e) || !good(head->markov_w1, k > 0, h->n_vocab, k) ||
         !good(head->markov_w2, k > 0, h->n_draft, k) || !good(head->conf, false, 1, h->conf_markov ? e + k : e) ||
         !good(head->conf_bias, false, 0, 1) || (h->kind == AE_DHEAD_DFLASH2 && !good_pairs(head)) ||
-        (h->kind == AE_DHEAD_DFLY && !good_fusion(head)))
+        (h->kind == AE_DHEAD_DFLY && !good_fusion(head)) || (h->kind == AE_DHEAD_LILICORR && !good_lattice(head)))
         return false;
     for (uint32_t i = 0; i < h->n_layers; i++) {
         const ae_layer *l = &ae_dhead_layers(head)[i];

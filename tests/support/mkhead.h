@@ -11,7 +11,7 @@
 
 typedef struct mkhead_options {
     const char *kind; /* "eagle", "eagle3" (NULL), "eagle3.1", "medusa", "mtp" (blocks alone, for a target of Llama's shape),
-                       * "dflash", "dspark", "dflash2", "dfly" */
+                       * "dflash", "dspark", "dflash2", "dfly", "lilicorr" */
     const char *type;   /* of the matrices; NULL: "q8_0" */
     const char *schema; /* "new" (NULL), "old" (extract_layers, hidden_norm, offsets), "double" (old, with doubled keys) */
     uint64_t seed;
@@ -28,6 +28,10 @@ typedef struct mkhead_options {
     uint32_t n_conv, conv_group, n_pair, n_candidates;
     uint32_t n_correct; /* DFly: width of the correction, 0: as the target */
     bool no_correction;
+    /* LiLiCorr: width of the lattice, 0: 32 (as the head's: no token_proj); its heads and layers, 0: 2; factors, 0: 8. It has
+     * convolutions if n_conv is given. */
+    uint32_t n_lattice, lattice_heads, lattice_layers, n_factors;
+    bool waves; /* the lattice's weights are those of its authors' test */
     const char *arch;   /* block drafters: general.architecture, NULL: "dflash" */
     int from_anchor;    /* block drafters: sample_from_anchor, 1 or -1 (false); 0: no key, as the kind has it */
     bool causal, no_confidence, plain_confidence; /* block drafters; plain: of the row alone */

@@ -784,6 +784,31 @@ static void test_bad_blocks(void **state)
         {{{NEW, "blk.0.attn_k_target.weight", .a = 4}}, "nothing reads tensor", AERIE_ERROR_UNSUPPORTED},
     };
     ALL_REFUSED(((mkhead_options){.kind = "dfly", .type = "f32"}), fly);
+    static const bad lattice[] = {
+        {{{DROP, "dflash.lilicorr.embedding_length"}}, "lilicorr.embedding_length"},
+        {{{U32, "dflash.lilicorr.embedding_length", .a = 33}}, "lilicorr.head_count 2"},
+        {{{U32, "dflash.lilicorr.embedding_length", .a = 0}}, "lilicorr.embedding_length"},
+        {{{U32, "dflash.lilicorr.block_count", .a = 5}}, "lilicorr.block_count"},
+        {{{U32, "dflash.lilicorr.block_count", .a = 1}}, "nothing reads tensor lilicorr.blk.1", AERIE_ERROR_UNSUPPORTED},
+        {{{U32, "dflash.lilicorr.head_count", .a = 64}}, "lilicorr.head_count 64"},
+        {{{U32, "dflash.lilicorr.top_k", .a = 17}}, "lilicorr.top_k"},
+        {{{U32, "dflash.lilicorr.factor_length", .a = 9}}, "lilicorr.factor_out.weight"},
+        {{{U32, "dflash.lilicorr.feed_forward_length", .a = 65}}, "lilicorr.blk.0.ffn_up.weight"},
+        {{{F32, "dflash.lilicorr.vector_epsilon", .f = 0}}, "lilicorr.vector_epsilon"},
+        {{{F32, "dflash.lilicorr.logit_scale", .f = -1}}, "lilicorr.logit_scale"},
+        {{{U32, "dflash.block_size", .a = 7}}, "lilicorr.slot_embd.weight"},
+        {{{BOOL, "dflash.attention.causal", .a = 1}}, "attention.causal"},
+        {{{BOOL, "dflash.sample_from_anchor", .a = 1}}, "sample_from_anchor"},
+        {{{DROP, "lilicorr.token_proj.weight"}}, "lilicorr.token_proj.weight"},
+        {{{DROP, "lilicorr.token_proj.bias"}}, "lilicorr.token_proj.bias"},
+        {{{DROP, "lilicorr.same_slot_bias"}}, "lilicorr.same_slot_bias"},
+        {{{DROP, "lilicorr.blk.1.attn_v.bias"}}, "lilicorr.blk.1.attn_v.bias"},
+        {{{SHAPE, "lilicorr.slot_bias.weight", .a = 14, .b = 2}}, "lilicorr.slot_bias.weight"},
+        {{{U32, "dflash.conv_kernel_size", .a = 2}}, "conv_group_size"},
+        {{{NEW, "blk.0.ffn_conv_base", .a = 4}}, "nothing reads tensor blk.0.ffn_conv_base", AERIE_ERROR_UNSUPPORTED},
+        {{{NEW, "selector_hidden.weight", .a = 4}}, "a head of another kind", AERIE_ERROR_UNSUPPORTED},
+    };
+    ALL_REFUSED(((mkhead_options){.kind = "lilicorr", .type = "f32"}), lattice);
     const mkhead_options deep = {.kind = "dflash", .type = "f32", .n_layers = 9};
     aerie_error error = {0};
     ae_dhead *head;

@@ -1,7 +1,9 @@
-/* bind_block.c - reads the file of a block drafter (DFlash, DSpark, DFlash2, DFly): its keys, and its tensors outside layers.
+/* bind_block.c - reads the file of a block drafter (DFlash, DSpark, DFlash2, DFly, LiLiCorr): its keys, and its tensors outside
+ * layers.
  *
  * The layers, and the embedding and output if there are any, are read like a model's (model/model.c): they are Qwen3's, with
- * norms of queries and keys. The tensors show which kind of drafter it is. Keys and tensors: docs/heads.md.
+ * norms of queries and keys. The tensors show which kind of drafter it is. Keys and tensors: docs/heads.md. LiLiCorr's own
+ * are read by bind_lattice.c.
  * Sources: z-lab/dflash, deepseek-ai/DeepSpec (both MIT), and the GGUF files that llama.cpp reads.
  */
 #include <stdio.h>
@@ -12,6 +14,7 @@
 #include "draft/head/head_int.h"
 
 #define DEFAULT_BLOCK 16
+#define LATTICE "lilicorr.factor_out.weight" /* a tensor that LiLiCorr alone has */
 
 static bool has(const ae_binder *b, const char *name)
 {
@@ -20,8 +23,8 @@ static bool has(const ae_binder *b, const char *name)
 
 static aerie_status unsupported(ae_binder *b, const char *what)
 {
-    return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s; aerie runs DFlash, DSpark, DFlash2 and DFly with layers like "
-                   "Qwen3's", ae_gguf_path(b->gguf), what);
+    return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s; aerie runs DFlash, DSpark, DFlash2, DFly and LiLiCorr with "
+                   "layers like Qwen3's", ae_gguf_path(b->gguf), what);
 }
 
 /* Refuses variants that would need another computation. */
@@ -31,6 +34,8 @@ static aerie_status refuse_others(ae_binder *b)
     float scale = 1.0f;
     if (has(b, "layer_fusion") && (has(b, "markov_w1.weight") || has(b, "selector_hidden.weight")))
         return unsupported(b, "the drafter joins DFly's context (layer_fusion) with a head of another kind");
+    if (has(b, LATTICE) && (has(b, "markov_w1.weight") || has(b, "selector_hidden.weight") || has(b, "layer_fusion")))
+        return unsupported(b, "the drafter joins LiLiCorr (" LATTICE ") with a head of another kind");
     if (has(b, "markov_gate.weight") || has(b, "markov_rnn.weight"))
         return unsupported(b, "the drafter's Markov head is gated or recurrent");
     if (ae_gguf_kv_find(b->gguf, ae_bind_key(b, "hyper_connection.count")))
@@ -160,22 +165,42 @@ static aerie_status bind_conv(ae_binder *b, ae_dhead *head, uint32_t i, uint32_t
     return ae_bind(b, name, true, n, e, &head->conv[i][k].proj);
 }
 
-static aerie_status bind_pairs(ae_binder *b, ae_dhead *head)
+/* The keys of counts from 1 on. */
+typedef struct count_key {
+    const char *key;
+    uint32_t most, *to;
+} count_key;
+
+static aerie_status read_counts(ae_binder *b, const count_key *counts, size_t n)
 {
-    ae_dhead_hparams *h = &head->hparams;
-    const struct {
-        const char *key;
-        uint32_t most, *to;
-    } counts[] = {{"conv_kernel_size", AE_DHEAD_MAX_CONV, &h->n_conv}, {"conv_group_size", h->layer.n_embd, &h->conv_group},
-                  {"selector_rank", AE_MAX_EMBD, &h->n_pair}, {"selector_top_k", AE_PROPOSE_MAX, &h->n_candidates}};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    for (size_t i = 0; i < n; i++) {
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, counts[i].key), true, counts[i].to, b->error));
         AE_TRY(ae_bind_range(b, counts[i].key, *counts[i].to, 1, counts[i].most));
     }
+    return AERIE_OK;
+}
+
+/* The convolutions of all layers. */
+static aerie_status bind_convs(ae_binder *b, ae_dhead *head)
+{
+    ae_dhead_hparams *h = &head->hparams;
+    const count_key counts[] = {{"conv_kernel_size", AE_DHEAD_MAX_CONV, &h->n_conv},
+                                {"conv_group_size", h->layer.n_embd, &h->conv_group}};
+    AE_TRY(read_counts(b, counts, 2));
     if (h->layer.n_embd % h->conv_group)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u, which does not divide the width %u", ae_gguf_path(b->gguf),
                        ae_bind_key(b, "conv_group_size"), h->conv_group, h->layer.n_embd);
     for (uint32_t i = 0; i < 2 * h->n_layers; i++) AE_TRY(bind_conv(b, head, i / 2, i % 2));
+    return AERIE_OK;
+}
+
+static aerie_status bind_pairs(ae_binder *b, ae_dhead *head)
+{
+    ae_dhead_hparams *h = &head->hparams;
+    const count_key counts[] = {{"selector_rank", AE_MAX_EMBD, &h->n_pair},
+                                {"selector_top_k", AE_PROPOSE_MAX, &h->n_candidates}};
+    AE_TRY(bind_convs(b, head));
+    AE_TRY(read_counts(b, counts, 2));
     AE_TRY(ae_bind(b, "selector_hidden.weight", true, h->n_pair, h->layer.n_embd, &head->pair_rows));
     AE_TRY(ae_bind(b, "selector_predecessor.weight", true, h->n_vocab, h->n_pair, &head->pair_before));
     return ae_bind(b, "selector_successor.weight", true, h->n_vocab, h->n_pair, &head->pair_after);
@@ -188,14 +213,27 @@ static aerie_status read_draft_size(ae_binder *b, ae_dhead_hparams *h)
     return AERIE_OK;
 }
 
+/* Before there is memory for as many layers as the file says. */
+static aerie_status limit_layers(ae_binder *b)
+{
+    uint32_t n = 0;
+    const char *key = ae_bind_key(b, "block_count");
+    AE_TRY(ae_gguf_get_u32(b->gguf, key, false, &n, b->error));
+    if (n <= AE_DHEAD_MAX_LAYERS) return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; aerie runs block drafters of %d layers at most",
+                   ae_gguf_path(b->gguf), key, n, AE_DHEAD_MAX_LAYERS);
+}
+
 aerie_status ae_dhead_bind_block(ae_dhead *head, const ae_arch *arch, aerie_error *error)
 {
     ae_gguf *gguf = head->gguf;
+    ae_binder b = {.gguf = gguf, .arch = arch, .error = error};
+    AE_TRY(limit_layers(&b));
     head->gguf = NULL;
     AE_TRY(ae_model_bind_nextn(&head->mtp, gguf, error));
     head->gguf = gguf;
     const ae_model *m = head->mtp;
-    ae_binder b = {.gguf = gguf, .arch = arch, .error = error, .bound = m->bound};
+    b.bound = m->bound;
     ae_dhead_hparams *h = &head->hparams;
     head->bound = m->bound, head->name = m->name, head->n_params = m->n_params;
     head->embedding = m->embedding, head->out_norm = m->out_norm;
@@ -203,13 +241,11 @@ aerie_status ae_dhead_bind_block(ae_dhead *head, const ae_arch *arch, aerie_erro
     *h = (ae_dhead_hparams){.kind = has(&b, "markov_w1.weight")         ? AE_DHEAD_DSPARK
                                     : has(&b, "selector_hidden.weight") ? AE_DHEAD_DFLASH2
                                     : has(&b, "layer_fusion")           ? AE_DHEAD_DFLY
+                                    : has(&b, LATTICE)                  ? AE_DHEAD_LILICORR
                                                                         : AE_DHEAD_DFLASH,
                             .n_vocab = m->hparams.n_vocab,
                             .n_layers = m->hparams.n_layers, .n_steps = 1, .layer = m->hparams};
     AE_TRY(refuse_others(&b));
-    if (h->n_layers > AE_DHEAD_MAX_LAYERS)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; aerie runs block drafters of %d layers at most",
-                       ae_gguf_path(gguf), ae_bind_key(&b, "block_count"), h->n_layers, AE_DHEAD_MAX_LAYERS);
     AE_TRY(read_draft_size(&b, h));
     AE_TRY(read_block(&b, h));
     AE_TRY(ae_dhead_read_taps(&b, h));
@@ -217,6 +253,11 @@ aerie_status ae_dhead_bind_block(ae_dhead *head, const ae_arch *arch, aerie_erro
     if (h->kind == AE_DHEAD_DSPARK) AE_TRY(bind_markov(&b, head));
     if (h->kind == AE_DHEAD_DFLASH2) AE_TRY(bind_pairs(&b, head));
     if (h->kind == AE_DHEAD_DFLY) AE_TRY(bind_fusion(&b, head));
+    if (h->kind == AE_DHEAD_LILICORR) {
+        const bool convolves = has(&b, "blk.0.attn_conv_base") || ae_gguf_kv_find(gguf, ae_bind_key(&b, "conv_kernel_size"));
+        if (convolves) AE_TRY(bind_convs(&b, head));
+        AE_TRY(ae_dhead_bind_lattice(&b, head));
+    }
     AE_TRY(ae_dhead_read_map(&b, head));
     return ae_bind_end(&b, m->layers, 0, h->n_layers, true);
 }

@@ -1,4 +1,4 @@
-/* block.c - the drafter of block heads: DFlash, DSpark, DFlash2, DFly (head.h).
+/* block.c - the drafter of block heads: DFlash, DSpark, DFlash2, DFly, LiLiCorr (head.h).
  *
  * Owns the head's engine and, per slot, the features of the newest positions that are not yet context rows. Every pass of the
  * target brings features (observe); they become context rows in one batch when a draft is wanted, or when the room for them is
@@ -11,6 +11,7 @@
  *            candidates of its row, ranked anew
  *
  *   DFly     each node's token corrects the row before the output: a level is one more product with the output matrix
+ *   LiLiCorr of all rows the best tokens, whatever the noise, get scores given the token before, all in one pass (lattice.c)
  *
  * Trees grow as other heads' do (grow.h). The target's noise ranks all proposals.
  *
@@ -58,6 +59,7 @@ typedef struct block_drafter {
     ae_dhead_link *links;   /* [n_slots * AE_DHEAD_LEVEL_MAX] */
     float *conf;            /* as many */
     int32_t *tokens;        /* [n_slots * (1 + n_block * AE_PROPOSE_MAX)] DFlash2: newest tokens and candidates */
+    ae_draw greedy;         /* LiLiCorr: its candidates are chosen by logits alone */
     uint32_t *list;         /* [n_slots] */
     aerie_error fault; /* an error of a pass outside propose; the next draft returns it */
 } block_drafter;
@@ -273,10 +275,9 @@ static aerie_status grow_linked(block_drafter *d, const ae_draft_request *reques
     return AERIE_OK;
 }
 
-/* The candidates of all rows, by the rows alone. *n_tokens: those of d->tokens: for each slot its newest token, then the
- * candidates of its first row, of its second ... */
-static aerie_status find_candidates(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_tokens,
-                                    aerie_error *error)
+/* The candidates of all rows, by the rows alone: those that a draw ranks best, NULL: the target's. */
+static aerie_status ask_candidates(block_drafter *d, const ae_draft_request *requests, uint32_t n, const ae_draw *draw,
+                                   aerie_error *error)
 {
     const uint32_t k = ae_dhead_engine_net(d->head)->head->hparams.n_candidates;
     uint32_t n_asked = 0;
@@ -286,10 +287,19 @@ static aerie_status find_candidates(block_drafter *d, const ae_draft_request *re
         for (uint32_t j = 0; drafts(d, &requests[i]) && j < s->n_out; j++) {
             d->rows[n_asked] = ae_growth_ask(&s->grow, -1, s->out + j);
             d->rows[n_asked].k = k;
+            if (draw) d->rows[n_asked].draw = draw;
             d->rows[n_asked++].position += j;
         }
     }
-    AE_TRY(ae_dhead_propose(d->head, d->rows, n_asked, d->proposals, error));
+    return ae_dhead_propose(d->head, d->rows, n_asked, d->proposals, error);
+}
+
+/* *n_tokens: those of d->tokens: for each slot its newest token, then the candidates of its first row, of its second ... */
+static aerie_status find_candidates(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_tokens,
+                                    aerie_error *error)
+{
+    const uint32_t k = ae_dhead_engine_net(d->head)->head->hparams.n_candidates;
+    AE_TRY(ask_candidates(d, requests, n, NULL, error));
     *n_tokens = 0;
     for (uint32_t i = 0; i < n; i++) {
         block_slot *s = &d->slots[requests[i].slot];
@@ -334,14 +344,14 @@ static void add_pairs(block_drafter *d, block_slot *s, int32_t node, uint32_t de
     ae_growth_add(&s->grow, node, &p);
 }
 
-/* Where a node's token stands among the candidates of its row. */
+/* Which candidate of its block a node's token is. */
 static uint32_t candidate_of(const block_drafter *d, const block_slot *s, const ae_grown *node)
 {
     const uint32_t k = ae_dhead_engine_net(d->head)->head->hparams.n_candidates, row = (uint32_t)node->depth - 1;
     const ae_proposal *of = &d->proposals[s->asked + row];
     uint32_t c = 0;
     while (c + 1 < of->n && of->id[c] != node->token) c++;
-    return s->told + 1 + row * k + c;
+    return row * k + c;
 }
 
 /* DFlash2: the lattice of candidates, each level given the one before. */
@@ -361,10 +371,66 @@ static aerie_status grow_pairs(block_drafter *d, const ae_draft_request *request
             ae_growth_choose(&s->grow, AE_DHEAD_LEVEL_MAX);
             for (uint32_t f = 0; f < s->grow.n_frontier; f++) {
                 const uint32_t node = s->grow.frontier[f];
-                add_pairs(d, s, (int32_t)node, j, &pairs, candidate_of(d, s, &s->grow.pool[node]));
+                add_pairs(d, s, (int32_t)node, j, &pairs, s->told + 1 + candidate_of(d, s, &s->grow.pool[node]));
             }
         }
     }
+    return AERIE_OK;
+}
+
+/* The children of a node: the candidates of its row, ranked by their scores alone, as the target would draw from these. before:
+ * the node's token, first: the first candidate of the sequence, among the vectors of the pairs. */
+static void add_scored(block_drafter *d, block_slot *s, int32_t node, uint32_t depth, const ae_dhead_pairs *pairs,
+                       uint32_t before, uint32_t first)
+{
+    const uint32_t k = ae_dhead_engine_net(d->head)->head->hparams.n_candidates;
+    const ae_proposal *of = &d->proposals[s->asked + depth];
+    const ae_propose_row ask = ae_growth_ask(&s->grow, node, 0);
+    float score[AE_PROPOSE_MAX];
+    ae_proposal p = {0};
+    for (uint32_t c = 0; c < of->n; c++) score[c] = ae_dhead_pair_score(pairs, 0, before, first + depth * k + c);
+    p.n = ae_draw_propose(ask.draw, score, of->n, of->id, (size_t)ask.position, ask.k, p.id, p.p);
+    ae_growth_add(&s->grow, node, &p);
+}
+
+/* LiLiCorr: the drafts of slots list [n_slots], whose outputs follow each other. */
+static aerie_status grow_scored(block_drafter *d, const uint32_t *list, uint32_t n_slots, uint32_t *n_levels,
+                                aerie_error *error)
+{
+    const ae_dhead_hparams *h = &ae_dhead_engine_net(d->head)->head->hparams;
+    const uint32_t n_nodes = ae_dhead_n_foreseen(h) * h->n_candidates;
+    const block_slot *begin = &d->slots[list[0]];
+    ae_dhead_pairs pairs;
+    AE_TRY(ae_dhead_run_lattice(d->head, list, n_slots, begin->out, d->proposals + begin->asked, &pairs, error));
+    for (uint32_t i = 0; i < n_slots; i++) {
+        block_slot *s = &d->slots[list[i]];
+        const uint32_t first = i * n_nodes;
+        add_scored(d, s, -1, 0, &pairs, i, first);
+        uint32_t j = 1;
+        for (; j < s->n_out; j++) {
+            ae_growth_choose(&s->grow, AE_DHEAD_LEVEL_MAX);
+            if (!s->grow.n_frontier) break;
+            for (uint32_t f = 0; f < s->grow.n_frontier; f++) {
+                const uint32_t node = s->grow.frontier[f];
+                const uint32_t before = n_slots + first + candidate_of(d, s, &s->grow.pool[node]);
+                add_scored(d, s, (int32_t)node, j, &pairs, before, first);
+            }
+        }
+        if (j > *n_levels) *n_levels = j;
+    }
+    return AERIE_OK;
+}
+
+static aerie_status grow_lattice(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_levels,
+                                 aerie_error *error)
+{
+    const uint32_t most = ae_dhead_lattice_most(d->head);
+    uint32_t n_listed = 0;
+    AE_TRY(ask_candidates(d, requests, n, &d->greedy, error));
+    for (uint32_t i = 0; i < n; i++)
+        if (drafts(d, &requests[i])) d->list[n_listed++] = requests[i].slot;
+    for (uint32_t at = 0; at < n_listed; at += most)
+        AE_TRY(grow_scored(d, d->list + at, n_listed - at < most ? n_listed - at : most, n_levels, error));
     return AERIE_OK;
 }
 
@@ -396,14 +462,15 @@ static aerie_status catch_up(block_drafter *d, const ae_draft_request *requests,
 
 static aerie_status run_blocks(block_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
-    const uint32_t n_foreseen = ae_dhead_n_foreseen(&ae_dhead_engine_net(d->head)->head->hparams);
+    const ae_dhead_hparams *h = &ae_dhead_engine_net(d->head)->head->hparams;
+    const uint32_t n_foreseen = ae_dhead_n_foreseen(h);
     ae_dhead_clear(d->head);
     for (uint32_t i = 0; i < n; i++) {
         const ae_draft_request *r = &requests[i];
         block_slot *s = &d->slots[r->slot];
         ae_growth_begin(&s->grow, NULL);
         if (!can_draft(d, r)) continue;
-        s->n_out = r->max_depth < n_foreseen ? r->max_depth : n_foreseen;
+        s->n_out = r->max_depth < n_foreseen && !h->lattice.width ? r->max_depth : n_foreseen; /* a lattice is whole */
         if (ae_dhead_add_block(d->head, r->slot, r->tokens[r->n_tokens - 1], s->n_out, &s->out) != AERIE_OK)
             return out_of_step(error);
         ae_growth_begin(&s->grow, r);
@@ -463,6 +530,7 @@ static const block_kind kinds[] = {
     [AE_DHEAD_DSPARK] = {OPS("draft-dspark"), grow_linked},
     [AE_DHEAD_DFLASH2] = {OPS("draft-dflash"), grow_pairs},
     [AE_DHEAD_DFLY] = {OPS("draft-dflash"), grow_linked},
+    [AE_DHEAD_LILICORR] = {OPS("draft-dflash"), grow_lattice},
 };
 
 static aerie_status allocate(block_drafter *d, aerie_error *error)
@@ -501,6 +569,8 @@ aerie_status ae_draft_block_create(ae_drafter **out, ae_dhead_engine *head, ae_e
                          .ops = net->backend->ops, .backend = net->backend, .n_slots = n_slots,
                          .width = h->n_taps * h->n_target_embd,
                          .n_ask = h->n_block > AE_DHEAD_LEVEL_MAX ? h->n_block : AE_DHEAD_LEVEL_MAX};
+    ae_draw_plan(&d->greedy, &(ae_sampling){.samplers = {AERIE_SAMPLER_TEMPERATURE}},
+                 net->target->model->hparams.n_vocab);
     if (h->kind == AE_DHEAD_DFLY && !h->n_correct) d->kind = &kinds[AE_DHEAD_DFLASH];
     ae_dhead_clear(head); /* everything that waits must fit a pass of the head */
     d->n_room = ae_dhead_rows_left(head) < AE_DHEAD_BATCH ? ae_dhead_rows_left(head) : AE_DHEAD_BATCH;

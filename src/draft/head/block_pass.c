@@ -1,6 +1,6 @@
 /* block_pass.c - the passes of a block drafter: context rows, blocks, DSpark's and DFly's links, DFlash2's pairs (engine.h,
  * head.h).
- * The layers of DFlash2: block_conv.c.
+ * The layers of DFlash2: block_conv.c; LiLiCorr's candidates: lattice.c.
  *
  * A context row is a position of the target: fc and a norm make a feature of its taps, and each layer keeps keys and values of
  * it, made by the matrices that block rows use, without the layer's norm. Block rows lie behind the context rows, in places
@@ -58,11 +58,16 @@ static float *mix_layer(ae_dhead_engine *e, uint32_t i)
 void ae_dhead_forward_context(ae_dhead_engine *e)
 {
     const bool mixed = e->net->head->hparams.kind == AE_DHEAD_DFLY;
+    const uint32_t H = e->net->head->hparams.layer.n_embd;
     const ae_places places = ae_rows_places(&e->on_device, e->n_rows, e->kv);
     if (!ae_dhead_pass_begin(e, AE_DHEAD_CONTEXT, 0)) return;
     ae_dhead_turn(e);
     ae_dhead_fuse(e);
     if (!mixed) norm_features(e, e->g);
+    if (e->lattice)
+        e->backend->ops->copy(e->stream, &(ae_copy){.n = e->n_out, .dim = H, .x = e->g, .x_stride = H,
+                                                    .rows = e->on_device.out_rows, .y = e->anchors, .y_stride = H,
+                                                    .to = e->on_device.out_fed});
     for (uint32_t i = 0; i < e->net->head->hparams.n_layers; i++) keep_layer(e, i, mixed ? mix_layer(e, i) : e->g, &places);
     e->backend->ops->pass_end(e->stream);
 }
@@ -255,10 +260,11 @@ aerie_status ae_dhead_run_pairs(ae_dhead_engine *e, const int32_t *tokens, uint3
 
 float ae_dhead_pair_score(const ae_dhead_pairs *p, uint32_t out, uint32_t before, uint32_t after)
 {
-    const float *row = p->rows + (size_t)out * p->rank, *a = p->before + (size_t)before * p->rank;
+    const float *row = p->rows ? p->rows + (size_t)out * p->rank : NULL, *a = p->before + (size_t)before * p->rank;
     const float *b = p->after + (size_t)after * p->rank;
     float sum[8] = {0}; /* eight sums, which compilers add side by side */
     uint32_t i = 0;
+    for (; !row && i < p->rank; i++) sum[i % 8] += a[i] * b[i];
     for (; i + 8 <= p->rank; i += 8)
         for (uint32_t k = 0; k < 8; k++) sum[k] += a[i + k] * row[i + k] * b[i + k];
     for (; i < p->rank; i++) sum[i % 8] += a[i] * row[i] * b[i];

@@ -369,7 +369,7 @@ aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_e
         [AE_DHEAD_EAGLE] = create, [AE_DHEAD_EAGLE3] = create, [AE_DHEAD_MTP] = create, [AE_DHEAD_ASSISTANT] = create,
         [AE_DHEAD_MEDUSA] = ae_draft_medusa_create, [AE_DHEAD_DFLASH] = ae_draft_block_create,
         [AE_DHEAD_DSPARK] = ae_draft_block_create, [AE_DHEAD_DFLASH2] = ae_draft_block_create,
-        [AE_DHEAD_DFLY] = ae_draft_block_create,
+        [AE_DHEAD_DFLY] = ae_draft_block_create, [AE_DHEAD_LILICORR] = ae_draft_block_create,
     };
     *out = NULL;
     return creates[ae_dhead_engine_net(head)->head->hparams.kind](out, head, target, n_slots, error);

@@ -25,6 +25,7 @@ static ae_dhead_engine_options resolve(const ae_dhead *head, const ae_dhead_engi
     ae_dhead_engine_options r = *o;
     const uint32_t level = r.n_seqs * per_seq(head);
     if (r.n_batch < level) r.n_batch = level;
+    if (r.n_batch < ae_dhead_lattice_rows(&head->hparams)) r.n_batch = ae_dhead_lattice_rows(&head->hparams);
     if (!r.window) {
         r.window = head->hparams.window;
         r.n_sinks = head->hparams.n_sinks;
@@ -116,6 +117,7 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
         {&e->conv_in, n_conv ? (n + 1) * H : 0}, {&e->conv_out, n_conv ? (n + 1) * H : 0},
         {&e->conv_y, n_conv * H}, {&e->conv_a, n_conv * H}, {&e->conv_b, n_conv * H},
         {&e->conv_c, n_conv ? n * 2 * hp->n_conv * (H / hp->conv_group) : 0},
+        {&e->anchors, hp->lattice.width ? o->n_seqs * H : 0},
         {&e->pair_rows, n_out * hp->n_pair}, {&e->pair_before, T * hp->n_pair}, {&e->pair_after, T * hp->n_pair},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
@@ -143,7 +145,8 @@ static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_eng
     const ae_hparams *h = &hp->layer;
     const ae_expert_hparams *x = &h->experts;
     const uint32_t W = ae_dhead_width(hp);
-    const uint32_t dims[] = {2 * (h->hyper ? h->n_embd : W), hp->n_taps * hp->n_target_embd, W + hp->n_markov, hp->n_correct};
+    const uint32_t dims[] = {2 * (h->hyper ? h->n_embd : W), hp->n_taps * hp->n_target_embd, W + hp->n_markov, hp->n_correct,
+                             ae_dhead_lattice_max_in(hp)};
     uint32_t max_in = ae_block_max_in(h, ae_dhead_layers(head), hp->n_layers);
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i] > max_in) max_in = dims[i];
@@ -168,7 +171,9 @@ size_t ae_dhead_engine_plan_bytes(const ae_dhead *head, const ae_net *target, co
     device_layout(&device, head, n_draft, &o, &e);
     size_t total = 0;
     const size_t parts[] = {host.bytes, device.bytes, target->backend->ops->stream_bytes(target->backend, &stream),
-                            !keeps_rows(head) ? 0 : ae_kv_plan_bytes(target->backend, &kv, NULL)};
+                            !keeps_rows(head) ? 0 : ae_kv_plan_bytes(target->backend, &kv, NULL),
+                            !head->hparams.lattice.width
+                                ? 0 : ae_dhead_lattice_bytes(&head->hparams, target->backend, o.n_batch, o.n_seqs)};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (!ae_add_size(total, parts[i], &total)) return SIZE_MAX;
     return host.overflow || device.overflow ? SIZE_MAX : total;
@@ -220,6 +225,7 @@ aerie_status ae_dhead_engine_create(ae_dhead_engine **out, const ae_dhead_net *n
     AE_TRY_GOTO(status, create_buffers(e, error), fail);
     AE_TRY_GOTO(status, e->backend->ops->stream_create(e->backend, &stream, &e->stream, error), fail);
     if (keeps_rows(net->head)) AE_TRY_GOTO(status, ae_kv_create(&e->kv, e->backend, &kv, error), fail);
+    if (net->head->hparams.lattice.width) AE_TRY_GOTO(status, ae_dhead_lattice_create(&e->lattice, e, error), fail);
     *out = e;
     return AERIE_OK;
 fail:
@@ -232,6 +238,7 @@ void ae_dhead_engine_free(ae_dhead_engine *engine)
     if (!engine) return;
     if (engine->stream) (void)engine->backend->ops->sync(engine->stream, NULL);
     ae_kv_free(engine->kv);
+    ae_dhead_lattice_free(engine->lattice);
     if (engine->stream) engine->backend->ops->stream_free(engine->stream);
     if (engine->device) engine->backend->ops->free(engine->backend, engine->device, engine->device_bytes);
     ae_free(engine->host);
@@ -286,6 +293,11 @@ void ae_dhead_share(ae_dhead_engine *e, uint32_t to, uint32_t from, uint32_t *n)
     ae_dhead_drop_drafted(e, from);
     if (e->kv && ae_kv_share(e->kv, e->stream, to, from, *n ? *n - f->forgotten : 0) != AERIE_OK) *n = 0;
     set_carried(e, to, *n && *n == n_true ? &from : NULL);
+    if (e->lattice && *n == n_true && from != to) {
+        const uint32_t H = e->net->head->hparams.layer.n_embd;
+        e->backend->ops->copy(e->stream, &(ae_copy){.n = 1, .dim = H, .x = e->anchors + (size_t)from * H, .x_stride = H,
+                                                    .y = e->anchors + (size_t)to * H, .y_stride = H});
+    }
     e->seqs[to] = (ae_dhead_seq){.forgotten = !e->kv ? *n : *n ? f->forgotten : 0, .gap_end = *n ? f->gap_end : 0,
                                   .debt = *n ? f->debt : 0};
 }
@@ -411,7 +423,9 @@ aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *fe
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const size_t width = (size_t)h->n_taps * h->n_target_embd;
-    if (seq >= e->options.n_seqs || e->seqs[seq].n_added || !n || n > ae_dhead_rows_left(e) || e->n_out + output > e->n_outputs)
+    const bool exports = output || e->lattice;
+    if (seq >= e->options.n_seqs || e->seqs[seq].n_added || !n || n > ae_dhead_rows_left(e) ||
+        e->n_out + exports > e->n_outputs)
         return AERIE_ERROR_INTERNAL;
     ae_dhead_seq *s = &e->seqs[seq];
     ae_dhead_drop_drafted(e, seq);
@@ -438,6 +452,7 @@ aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *fe
         row = ae_dhead_add_row(e, seq, next_tokens ? next_tokens[i] : 0, live + i, live + i, live + i + 1);
     }
     if (output) *out = add_output(e, row, seq, 0);
+    if (e->lattice) e->rows.out_fed[add_output(e, row, seq, 0)] = (int32_t)seq; /* whose anchor it becomes */
     if (h->n_steps > 1) {
         e->rows.chain_first[e->n_chains] = (int32_t)(row + 1 - n);
         e->rows.chain_last[e->n_chains] = (int32_t)row;

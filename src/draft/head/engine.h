@@ -108,10 +108,10 @@ typedef struct ae_dhead_link {
 aerie_status ae_dhead_run_links(ae_dhead_engine *engine, const ae_dhead_link *links, uint32_t n, float *conf,
                                 aerie_error *error);
 
-/* DFlash2: what pair scores are made of, for outputs of the last pass of blocks and tokens. */
+/* What pair scores are made of. DFlash2: for outputs of the last pass of blocks, and tokens. */
 typedef struct ae_dhead_pairs {
     uint32_t rank;
-    const float *rows;           /* (host) [outputs][rank] */
+    const float *rows;           /* (host) [outputs][rank]; LiLiCorr: NULL */
     const float *before, *after; /* (host) [n][rank] of the tokens: as the one before, as the candidate */
 } ae_dhead_pairs;
 /* For tokens [n], target ids, at most n_block * n_candidates + 1 for each sequence. Waits. The arrays are valid until the next
@@ -120,6 +120,15 @@ aerie_status ae_dhead_run_pairs(ae_dhead_engine *engine, const int32_t *tokens, 
                                 aerie_error *error);
 /* What is added to the logit of token `after` at output `out`, given that token `before` stands before it (indices). */
 float ae_dhead_pair_score(const ae_dhead_pairs *pairs, uint32_t out, uint32_t before, uint32_t after);
+
+/* LiLiCorr: scores the candidates of n sequences, at most ae_dhead_lattice_most, of the last pass of blocks: their outputs
+ * follow each other from `out` on, all that a block predicts. candidates [n][outputs of a block]: the likeliest tokens of each
+ * output (its own order counts), and their probabilities among all tokens. Waits. Then pairs->before has a row for the newest
+ * token of each sequence, and after these, as pairs->after has, one for each candidate: [n][outputs of a block]
+ * [n_candidates]. Valid until the next pass. */
+uint32_t ae_dhead_lattice_most(const ae_dhead_engine *engine);
+aerie_status ae_dhead_run_lattice(ae_dhead_engine *engine, const uint32_t *seqs, uint32_t n, uint32_t out,
+                                  const ae_proposal *candidates, ae_dhead_pairs *pairs, aerie_error *error);
 
 /* Medusa: runs all heads on n features (device, [n_target_embd] each, contiguous), those of sequences that want a draft.
  * INTERNAL: n is more than the number of sequences. */

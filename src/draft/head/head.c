@@ -18,6 +18,7 @@ const ae_dhead_traits ae_dhead_kinds[] = {
     [AE_DHEAD_DSPARK] = {"DSpark", .keeps_rows = true, .fuses = true, .blocks = true, .needs_embedding = true},
     [AE_DHEAD_DFLASH2] = {"DFlash2", .keeps_rows = true, .fuses = true, .blocks = true, .needs_embedding = true},
     [AE_DHEAD_DFLY] = {"DFly", .keeps_rows = true, .fuses = true, .blocks = true, .needs_embedding = true},
+    [AE_DHEAD_LILICORR] = {"LiLiCorr", .keeps_rows = true, .fuses = true, .blocks = true, .needs_embedding = true},
 };
 
 /* ---- Tensors -------------------------------------------------------------------------------------- */

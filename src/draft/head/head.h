@@ -27,6 +27,14 @@
  *   DFly        DFlash, where each layer i has a feature of its own: g_i = norm(fc(taps) + sum over taps j of w_ij tap_j), the
  *               w_i being a softmax of the file's numbers; and before the output z += down(silu(gate m) * up m),
  *               m = norm_h(z) | norm_e(embedding(token before)): a draft is conditional
+ *   LiLiCorr    DFlash, with DFlash2's convolutions or without; of each row the likeliest tokens are candidates, and a small
+ *               transformer reads all candidates of the block at once, which see each other:
+ *               x = proj(embedding) + proj(row) + mlp(norm(phi)) + embedding of the row's place and of the candidate's rank,
+ *               phi the logarithm l of its probability, e^l, l less the best one's, the rank from 0 to 1, whether it is best;
+ *               2 layers of x += attention(norm(x)), x += down(silu(up(norm(x)))), where scores have a bias by how many rows
+ *               apart two candidates are; z = silu(proj(y | a | y * a)), y = norm(x), a = norm(proj(g)) with g the context
+ *               feature of the newest position; score(t | token before) = scale * cos(out(token before), in(t)), out and in
+ *               projections of z; of the newest token out is a projection of a
  *   Medusa      head j: h += silu(W h + b) block by block;  logits = output_j(h); no attention, no feedback
  *
  * Row P reads the token at position P + 1 and the feature of position P, rotates by P, and predicts the token at P + 2. An
@@ -47,6 +55,7 @@
 #define AE_DHEAD_MAX_LAYERS 8  /* most MTP blocks, and most layers of a block drafter */
 #define AE_DHEAD_MAX_BLOCK 32  /* most rows of a block */
 #define AE_DHEAD_MAX_CONV 8    /* most taps of a convolution over them */
+#define AE_DHEAD_MAX_LATTICE 4 /* most layers over their candidates */
 
 typedef enum ae_dhead_kind {
     AE_DHEAD_EAGLE,  /* 1 and 2 */
@@ -58,6 +67,7 @@ typedef enum ae_dhead_kind {
     AE_DHEAD_DSPARK,
     AE_DHEAD_DFLASH2,
     AE_DHEAD_DFLY,
+    AE_DHEAD_LILICORR,
 } ae_dhead_kind;
 
 typedef enum ae_dhead_fc_norm {
@@ -88,8 +98,13 @@ typedef struct ae_dhead_hparams {
     bool causal;             /* a row sees no later row of its block */
     uint32_t n_markov;       /* rank of DSpark's bias */
     bool conf_markov;        /* the confidence also reads the previous token's contribution to the bias */
-    uint32_t n_conv, conv_group; /* DFlash2: taps of the convolutions, 0: there are none; channels that share a coefficient */
-    uint32_t n_pair, n_candidates; /* rank of pair scores; tokens of a row that get one */
+    /* DFlash2, LiLiCorr: taps of the convolutions, 0: there are none; channels that share a coefficient */
+    uint32_t n_conv, conv_group;
+    uint32_t n_pair, n_candidates; /* rank of pair scores, of DFlash2; tokens of a row that get one */
+    struct ae_dhead_lattice_hparams {
+        uint32_t width, n_layers, n_heads, n_ff, n_factors; /* width 0: no lattice; n_factors: of `out` and `in` */
+        float vector_eps, scale; /* a vector shorter than vector_eps is divided by that; factor of the scores */
+    } lattice; /* LiLiCorr */
     uint32_t n_correct;        /* DFly: width of the correction by the token before; 0: there is none */
     uint32_t n_layers;         /* EAGLE: 1; MTP: layers of its blocks; Medusa: 0 */
     uint32_t n_steps;          /* networks that the layers form: MTP: one each; assistant: all together one; Medusa: 0 */
@@ -99,11 +114,33 @@ typedef struct ae_dhead_hparams {
     ae_hparams layer;
 } ae_dhead_hparams;
 
-/* DFlash2: around a sublayer. base [2][n_conv][n_embd]: side (before it, after it), tap (0: the row itself), channel. proj
- * [2 * n_conv * n_embd / conv_group, n_embd], rows in the same order by groups of channels. */
+/* DFlash2, LiLiCorr: around a sublayer. base [2][n_conv][n_embd]: side (before it, after it), tap (0: the row itself), channel.
+ * proj [2 * n_conv * n_embd / conv_group, n_embd], rows in the same order by groups of channels. */
 typedef struct ae_dhead_conv {
     ae_tensor_ref base, proj;
 } ae_dhead_conv;
+
+/* A linear map: w [n_out, n_in], b [n_out]. */
+typedef struct ae_dhead_linear {
+    ae_tensor_ref w, b;
+} ae_dhead_linear;
+
+/* LiLiCorr; M = lattice.width. */
+typedef struct ae_dhead_lattice {
+    ae_dhead_linear token;   /* [M, n_embd]; NULL: the embedding itself, M = n_embd */
+    ae_dhead_linear row, context, feature_up, feature_down; /* [M, n_embd] x 2, [M, 5], [M, M] */
+    ae_dhead_linear factors, out, in, first; /* [M, 3M], [n_factors, M] x 3; first: `out` of the newest token */
+    ae_tensor_ref feature_norm, feature_norm_b; /* [5] layer norm, of eps 1e-5 */
+    ae_tensor_ref out_norm, context_norm;       /* [M] */
+    struct ae_dhead_lattice_layer {
+        ae_tensor_ref attn_norm, ffn_norm; /* [M] */
+        ae_dhead_linear q, k, v, o, up, down; /* [M, M] x 4, [n_ff, M], [M, n_ff] */
+    } layers[AE_DHEAD_MAX_LATTICE];
+    const float *slots, *ranks; /* [n_block - 1][M], [n_candidates][M] */
+    /* [n_heads][2 n_block - 1] of scores, by the row of the query less that of the key, + n_block - 1; [n_heads] of scores
+     * within a row, beside it */
+    const float *bias, *same_bias;
+} ae_dhead_lattice;
 
 typedef struct ae_dhead {
     ae_gguf *gguf;     /* owned; for MTP, owned by `mtp` */
@@ -130,12 +167,13 @@ typedef struct ae_dhead {
     ae_tensor_ref medusa_out[AE_DHEAD_MAX_MEDUSA]; /* [n_draft, n_embd] */
     ae_tensor_ref markov_w1, markov_w2; /* [n_vocab, n_markov], [n_draft, n_markov] DSpark */
     ae_tensor_ref conf, conf_bias; /* [1, n_embd (+ n_markov)], [1] or NULL: DSpark's confidence; NULL: there is none */
-    ae_dhead_conv conv[AE_DHEAD_MAX_LAYERS][2]; /* [n_layers] DFlash2: of attention, of the feed-forward block */
+    ae_dhead_conv conv[AE_DHEAD_MAX_LAYERS][2]; /* [n_layers] of attention, of the feed-forward block */
     ae_tensor_ref pair_rows, pair_before, pair_after; /* [n_pair, n_embd], [n_vocab, n_pair] x 2: DFlash2 */
     /* DFly: the weights w of taps in each layer's feature, [n_layers][n_taps]; [n_embd] x 2, [n_correct, 2 n_embd] x 2 and
      * [n_embd, n_correct]: its correction, NULL: none */
     float fusion[AE_DHEAD_MAX_LAYERS][AERIE_MAX_TAPS];
     ae_tensor_ref correct_hidden_norm, correct_embd_norm, correct_gate, correct_up, correct_down;
+    ae_dhead_lattice lattice;
     const int32_t *to_target; /* [n_draft] target ids of the draft vocabulary, distinct; NULL: draft id = target id */
     uint64_t n_params;
 } ae_dhead;
@@ -164,7 +202,7 @@ static inline const ae_dhead_traits *ae_dhead_traits_of(const ae_dhead_hparams *
 {
     return &ae_dhead_kinds[h->kind];
 }
-/* Whether the head runs blocks: DFlash, DSpark, DFlash2, DFly. */
+/* Whether the head runs blocks: DFlash, DSpark, DFlash2, DFly, LiLiCorr. */
 static inline bool ae_dhead_has_blocks(ae_dhead_kind kind)
 {
     return ae_dhead_kinds[kind].blocks;
@@ -196,7 +234,7 @@ bool ae_dhead_is_file(const ae_gguf *gguf);
  * i. */
 uint32_t ae_dhead_target_layer(const ae_dhead *head, const ae_model *target, uint32_t i);
 /* Returns "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant", "DFlash", "DSpark",
- * "DFlash2" or "DFly". Static storage. */
+ * "DFlash2", "DFly" or "LiLiCorr". Static storage. */
 const char *ae_dhead_kind_name(const ae_dhead *head);
 
 #endif

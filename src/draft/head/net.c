@@ -6,7 +6,45 @@
 #include "text/token/vocab.h"
 
 #define PARTS_PER_STEP 6
-#define MAX_PARTS (20 + 4 * AE_DHEAD_MAX_LAYERS + AERIE_MAX_TAPS + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
+#define LATTICE_PARTS (2 * 9 + 4 + 14 * AE_DHEAD_MAX_LATTICE)
+#define MEDUSA_PARTS (AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
+#define MAX_PARTS (20 + LATTICE_PARTS + 4 * AE_DHEAD_MAX_LAYERS + AERIE_MAX_TAPS + MEDUSA_PARTS)
+
+static void list_linear(ae_parts *p, const ae_dhead_linear *from, ae_dhead_net_linear *to)
+{
+    ae_parts_weight(p, from->w, AE_WEIGHT_MATMUL, &to->w);
+    ae_parts_vector(p, from->b, &to->b);
+}
+
+static void list_lattice(ae_dhead_net *net)
+{
+    const ae_dhead_lattice *from = &net->head->lattice;
+    ae_dhead_net_lattice *to = &net->lattice;
+    ae_parts *p = &net->parts;
+    list_linear(p, &from->token, &to->token);
+    list_linear(p, &from->row, &to->row);
+    list_linear(p, &from->context, &to->context);
+    list_linear(p, &from->feature_up, &to->feature_up);
+    list_linear(p, &from->feature_down, &to->feature_down);
+    list_linear(p, &from->factors, &to->factors);
+    list_linear(p, &from->out, &to->out);
+    list_linear(p, &from->in, &to->in);
+    list_linear(p, &from->first, &to->first);
+    ae_parts_vector(p, from->feature_norm, &to->feature_norm);
+    ae_parts_vector(p, from->feature_norm_b, &to->feature_norm_b);
+    ae_parts_vector(p, from->out_norm, &to->out_norm);
+    ae_parts_vector(p, from->context_norm, &to->context_norm);
+    for (uint32_t i = 0; i < net->head->hparams.lattice.n_layers; i++) {
+        ae_parts_vector(p, from->layers[i].attn_norm, &to->layers[i].attn_norm);
+        ae_parts_vector(p, from->layers[i].ffn_norm, &to->layers[i].ffn_norm);
+        list_linear(p, &from->layers[i].q, &to->layers[i].q);
+        list_linear(p, &from->layers[i].k, &to->layers[i].k);
+        list_linear(p, &from->layers[i].v, &to->layers[i].v);
+        list_linear(p, &from->layers[i].o, &to->layers[i].o);
+        list_linear(p, &from->layers[i].up, &to->layers[i].up);
+        list_linear(p, &from->layers[i].down, &to->layers[i].down);
+    }
+}
 
 static void list_eagle(ae_dhead_net *net)
 {
@@ -33,7 +71,8 @@ static void list_eagle(ae_dhead_net *net)
     ae_parts_weight(p, head->correct_gate, AE_WEIGHT_MATMUL, &net->correct_gate);
     ae_parts_weight(p, head->correct_up, AE_WEIGHT_MATMUL, &net->correct_up);
     ae_parts_weight(p, head->correct_down, AE_WEIGHT_MATMUL, &net->correct_down);
-    for (uint32_t i = 0; head->pair_rows && i < 2 * head->hparams.n_layers; i++) {
+    if (head->hparams.lattice.width) list_lattice(net);
+    for (uint32_t i = 0; head->hparams.n_conv && i < 2 * head->hparams.n_layers; i++) {
         ae_parts_vector(p, head->conv[i / 2][i % 2].base, &net->conv[i / 2][i % 2].base);
         ae_parts_weight(p, head->conv[i / 2][i % 2].proj, AE_WEIGHT_MATMUL, &net->conv[i / 2][i % 2].proj);
     }
@@ -87,7 +126,7 @@ static void (*const lists[])(ae_dhead_net *) = {
     [AE_DHEAD_EAGLE] = list_eagle,         [AE_DHEAD_EAGLE3] = list_eagle, [AE_DHEAD_MEDUSA] = list_medusa,
     [AE_DHEAD_MTP] = list_mtp,             [AE_DHEAD_ASSISTANT] = list_assistant,
     [AE_DHEAD_DFLASH] = list_eagle,        [AE_DHEAD_DSPARK] = list_eagle, [AE_DHEAD_DFLASH2] = list_eagle,
-    [AE_DHEAD_DFLY] = list_eagle,
+    [AE_DHEAD_DFLY] = list_eagle,          [AE_DHEAD_LILICORR] = list_eagle,
 };
 
 static void list_parts(ae_dhead_net *net)

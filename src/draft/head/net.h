@@ -21,6 +21,21 @@ typedef struct ae_dhead_step {
     float *own_norm;
 } ae_dhead_step;
 
+/* LiLiCorr, as in ae_dhead_lattice; vectors are device f32. */
+typedef struct ae_dhead_net_linear {
+    ae_weight *w;
+    float *b;
+} ae_dhead_net_linear;
+
+typedef struct ae_dhead_net_lattice {
+    ae_dhead_net_linear token, row, context, feature_up, feature_down, factors, out, in, first;
+    float *feature_norm, *feature_norm_b, *out_norm, *context_norm;
+    struct {
+        float *attn_norm, *ffn_norm;
+        ae_dhead_net_linear q, k, v, o, up, down;
+    } layers[AE_DHEAD_MAX_LATTICE];
+} ae_dhead_net_lattice;
+
 typedef struct ae_dhead_net {
     const ae_dhead *head;
     const ae_net *target;
@@ -40,10 +55,11 @@ typedef struct ae_dhead_net {
     struct ae_dhead_net_conv {
         float *base;     /* device f32, as in ae_dhead_conv */
         ae_weight *proj;
-    } conv[AE_DHEAD_MAX_LAYERS][2]; /* [n_layers] DFlash2 */
+    } conv[AE_DHEAD_MAX_LAYERS][2]; /* [n_layers] DFlash2, LiLiCorr */
     ae_weight *pair_rows, *pair_before, *pair_after;
     float *correct_hidden_norm, *correct_embd_norm; /* device f32: DFly, as in ae_dhead */
     ae_weight *correct_gate, *correct_up, *correct_down;
+    ae_dhead_net_lattice lattice; /* LiLiCorr */
     double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position; all in one block, which the first one points to */
     double rope_magnitude[AE_MAX_ROPES];
     ae_parts parts;

@@ -1,4 +1,4 @@
-/* pass.h - the head's state, shared by engine.c (rows, life), forward.c and block_pass.c (the passes). */
+/* pass.h - the head's state, shared by engine.c (rows, life), forward.c, block_pass.c and lattice.c (the passes). */
 #ifndef AE_DRAFT_HEAD_PASS_H
 #define AE_DRAFT_HEAD_PASS_H
 
@@ -76,6 +76,9 @@ struct ae_dhead_engine {
     float *pair_rows, *pair_before, *pair_after; /* [n_outputs][P], [T][P] x 2 */
     float *pair_rows_host, *pair_before_host, *pair_after_host; /* (host) the same */
     int32_t *pair_tokens; /* [T] */
+    /* LiLiCorr */
+    float *anchors;     /* [n_seqs][H] the context feature of each sequence's newest true row */
+    struct ae_dhead_lattice_room *lattice;
     const float *read;  /* the logits of the last pass: logits or linked */
     float *fed;         /* [n_seqs][1 + AERIE_MAX_DRAFT][n_steps][W] feedback: of the newest true row, then of drafted rows */
 };
@@ -100,6 +103,7 @@ typedef enum ae_dhead_pass {
     AE_DHEAD_CONTEXT,
     AE_DHEAD_BLOCKS,
     AE_DHEAD_LINKS,
+    AE_DHEAD_LATTICE,
 } ae_dhead_pass;
 
 /* forward.c: begins a recorded pass of the rows; more: a hash of whatever else it takes its choices from. */
@@ -117,6 +121,13 @@ static inline size_t ae_dhead_n_paired(const ae_dhead_hparams *h, uint32_t n_seq
 {
     return h->n_pair ? (size_t)n_seqs * (1 + (size_t)h->n_block * h->n_candidates) : 0;
 }
+/* lattice.c: the arrays of LiLiCorr's passes, for heads that have a lattice; how many rows the engine's largest pass must have
+ * for them, and how long those rows may be. */
+uint32_t ae_dhead_lattice_rows(const ae_dhead_hparams *h);
+uint32_t ae_dhead_lattice_max_in(const ae_dhead_hparams *h);
+size_t ae_dhead_lattice_bytes(const ae_dhead_hparams *h, const ae_backend *backend, uint32_t n_batch, uint32_t n_seqs);
+aerie_status ae_dhead_lattice_create(struct ae_dhead_lattice_room **out, const ae_dhead_engine *engine, aerie_error *error);
+void ae_dhead_lattice_free(struct ae_dhead_lattice_room *room);
 /* block_pass.c: runs the true rows of a block drafter. */
 void ae_dhead_forward_context(ae_dhead_engine *engine);
 /* engine.c: after the operations of a pass; logits are read at `read` from now on. */
