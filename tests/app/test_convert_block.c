@@ -1,5 +1,5 @@
-/* test_convert_block.c - aerie convert on checkpoints of block drafters, in the names of z-lab's, DeepSpec's and AngelSpec's
- * folders: keys, rows that stay as they are, what is left out because it is the target's, and what is refused. */
+/* test_convert_block.c - aerie convert on checkpoints of block drafters, in the names of z-lab's, DeepSpec's, AngelSpec's
+ * and NVIDIA's folders: keys, rows that stay as they are, what is left out because it is the target's, and what is refused. */
 #include "convert_rig.inc"
 
 #define SIZES \
@@ -275,6 +275,117 @@ static void dfly(void **state)
     }
 }
 
+#define NVIDIA_OF(width, layers, top_k, eps, more) \
+    ZLAB(",\"projector_type\":\"lilicorr\",\"lilicorr_hidden_size\":" width ",\"lilicorr_num_layers\":" layers \
+         ",\"lilicorr_num_heads\":4,\"lilicorr_mlp_ratio\":1.5,\"lilicorr_candidate_topk\":" top_k \
+         ",\"lilicorr_factor_dim\":12,\"lilicorr_vector_eps\":" eps ",\"lilicorr_logit_scale\":10" more)
+#define NVIDIA NVIDIA_OF("32", "1", "5", "1e-4", "")
+
+/* numbered: the parts of sequential modules have numbers, and embeddings all their dimensions. */
+static void write_lattice(const char *folder, const char *leave, const char *more, bool numbered, const char *config)
+{
+    static const struct {
+        const char *name, *numbered; /* NULL: the same */
+        uint64_t rows, columns;
+    } maps[] = {{"token_proj", NULL, 32, 64}, {"pass_hidden_proj", NULL, 32, 64}, {"context_proj", NULL, 32, 64},
+                {"feature_mlp.up_proj", "feature_mlp.1", 32, 5}, {"feature_mlp.down_proj", "feature_mlp.3", 32, 32},
+                {"factor_input_proj", NULL, 32, 96}, {"out_head", NULL, 12, 32}, {"in_head", NULL, 12, 32},
+                {"anchor_out_head", NULL, 12, 32}, {"layers.0.attn.out_proj", NULL, 32, 32},
+                {"layers.0.mlp.up_proj", "layers.0.mlp.0", 48, 32}, {"layers.0.mlp.down_proj", "layers.0.mlp.2", 32, 48}};
+    static const struct {
+        const char *name;
+        uint64_t rows, columns;
+    } rest[] = {{"anchor_norm.weight", 0, 32}, {"output_norm.weight", 0, 32}, {"rank_embedding", 5, 32},
+                {"relative_slot_bias", 4, 31}, {"same_slot_bias", 0, 4}, {"layers.0.attn_norm.weight", 0, 32},
+                {"layers.0.mlp_norm.weight", 0, 32}, {"layers.0.attn.in_proj_weight", 96, 32},
+                {"layers.0.attn.in_proj_bias", 0, 96}};
+    static float slots[15 * 32];
+    st_make *m = &more_tensors;
+    char name[96];
+    for (uint64_t i = 0; i < 15 * 32; i++) slots[i] = st_value("slots", i);
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+        const char *own = numbered && maps[i].numbered ? maps[i].numbered : maps[i].name;
+        snprintf(name, sizeof name, "lilicorr.%s.weight", own);
+        add(m, "", leave, name, maps[i].rows, maps[i].columns);
+        snprintf(name, sizeof name, "lilicorr.%s.bias", own);
+        add(m, "", leave, name, 0, maps[i].rows);
+    }
+    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) {
+        snprintf(name, sizeof name, "lilicorr.%s", rest[i].name);
+        add(m, "", leave, name, rest[i].rows, rest[i].columns);
+    }
+    snprintf(name, sizeof name, "lilicorr.%s.weight", numbered ? "feature_mlp.0" : "feature_norm");
+    add(m, "", leave, name, 0, 5);
+    snprintf(name, sizeof name, "lilicorr.%s.bias", numbered ? "feature_mlp.0" : "feature_norm");
+    add(m, "", leave, name, 0, 5);
+    if (!leave || strcmp(leave, "lilicorr.slot_embedding"))
+        st_make_raw(m, "lilicorr.slot_embedding", "F32", numbered ? "[1, 15, 1, 32]" : "[1, 1, 15, 1, 32]", slots,
+                    sizeof slots);
+    write_block(folder, "", false, leave, more, config);
+}
+
+static void lattice(const char *folder, bool numbered)
+{
+    char line[128];
+    write_lattice(folder, NULL, NULL, numbered, NVIDIA);
+    snprintf(line, sizeof line, "$A convert %s --target t.gguf -o l.gguf --outtype f32 --json", folder);
+    converts(line);
+    assert_non_null(strstr(cli_last.out, "\"kind\": \"LiLiCorr\""));
+    ae_gguf *gguf = open_file("l.gguf");
+    same_layers(gguf);
+    same_values(gguf, "lilicorr.token_proj.weight", "lilicorr.token_proj.weight", 0, 32, 64);
+    same_values(gguf, "lilicorr.hidden_proj.bias", "lilicorr.pass_hidden_proj.bias", 0, 0, 32);
+    same_values(gguf, "lilicorr.feature_norm.bias",
+                numbered ? "lilicorr.feature_mlp.0.bias" : "lilicorr.feature_norm.bias", 0, 0, 5);
+    same_values(gguf, "lilicorr.feature_up.weight",
+                numbered ? "lilicorr.feature_mlp.1.weight" : "lilicorr.feature_mlp.up_proj.weight", 0, 32, 5);
+    same_values(gguf, "lilicorr.blk.0.attn_q.weight", "lilicorr.layers.0.attn.in_proj_weight", 0, 32, 32);
+    same_values(gguf, "lilicorr.blk.0.attn_v.weight", "lilicorr.layers.0.attn.in_proj_weight", 64 * 32, 32, 32);
+    same_values(gguf, "lilicorr.blk.0.attn_k.bias", "lilicorr.layers.0.attn.in_proj_bias", 32, 0, 32);
+    same_values(gguf, "lilicorr.blk.0.ffn_down.weight",
+                numbered ? "lilicorr.layers.0.mlp.2.weight" : "lilicorr.layers.0.mlp.down_proj.weight", 0, 32, 48);
+    same_values(gguf, "lilicorr.slot_embd.weight", "slots", 0, 15, 32);
+    same_values(gguf, "lilicorr.slot_bias.weight", "lilicorr.relative_slot_bias", 0, 4, 31);
+    same_values(gguf, "lilicorr.context_norm.weight", "lilicorr.anchor_norm.weight", 0, 0, 32);
+    same_values(gguf, "lilicorr.factor_first.weight", "lilicorr.anchor_out_head.weight", 0, 12, 32);
+    key_u32(gguf, "dflash.lilicorr.feed_forward_length", 48);
+    key_u32(gguf, "dflash.lilicorr.top_k", 5);
+    key_f32(gguf, "dflash.lilicorr.logit_scale", 10);
+    key_f32(gguf, "dflash.lilicorr.vector_epsilon", 1e-4f);
+    ae_gguf_close(gguf);
+}
+
+static void lilicorr(void **state)
+{
+    (void)state;
+    lattice("l", false);
+    lattice("n", true);
+    converts("$A convert n --target t.gguf -o l.gguf --outtype q8_0");
+    converts("$A run -m t.gguf -md l.gguf --spec-type draft-dflash -no-cnv -p hello -n 8 --temp 0 --stats");
+    assert_non_null(strstr(cli_last.err, "draft-dflash"));
+    static const struct {
+        const char *leave, *more, *config, *why;
+    } cases[] = {{"lilicorr.token_proj.weight", NULL, NVIDIA, "lilicorr.token_proj.weight is missing"},
+                 {"lilicorr.in_head.bias", NULL, NVIDIA, "lilicorr.factor_in.bias"},
+                 {"lilicorr.slot_embedding", NULL, NVIDIA, "lilicorr.slot_embedding is missing"},
+                 {"lilicorr.layers.0.attn.in_proj_bias", NULL, NVIDIA, "in_proj_bias is missing"},
+                 {"lilicorr.layers.0.mlp.up_proj.weight", NULL, NVIDIA, "mlp.up_proj.weight is missing"},
+                 {NULL, "lilicorr.gate.weight", NVIDIA, "lilicorr.gate.weight"},
+                 {NULL, "layer_fusion_weights", NVIDIA, "another kind"},
+                 {NULL, NULL, NVIDIA_OF("32", "2", "5", "1e-4", ""), "lilicorr.layers.1."},
+                 {NULL, NULL, NVIDIA_OF("32", "1", "17", "1e-4", ""), "'lilicorr_candidate_topk'"},
+                 {NULL, NULL, NVIDIA_OF("32", "1", "5", "-1", ""), "lilicorr_vector_eps"},
+                 {NULL, NULL, NVIDIA_OF("0", "1", "5", "1e-4", ""), "[64, 64]"},
+                 {NULL, NULL, NVIDIA_OF("32", "1", "5", "1e-4", ",\"causal\":true"), "attention.causal"},
+                 {NULL, NULL, ZLAB(""), "'lilicorr_hidden_size' is missing"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_lattice("r", cases[i].leave, cases[i].more, false, cases[i].config);
+        cli("$A convert r -o r.gguf");
+        if (cli_last.status != 3 || !strstr(cli_last.err, cases[i].why))
+            fail_msg("case %zu: %d, \"%s\", not \"%s\"", i, cli_last.status, cli_last.err, cases[i].why);
+    }
+}
+
 static void refuses(void **state)
 {
     (void)state;
@@ -307,7 +418,7 @@ static void refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(dflash), cmocka_unit_test(dspark), cmocka_unit_test(dflash2),
-                                       cmocka_unit_test(dfly),
+                                       cmocka_unit_test(dfly), cmocka_unit_test(lilicorr),
                                        cmocka_unit_test(refuses)};
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

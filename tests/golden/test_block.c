@@ -35,7 +35,8 @@ static const struct {
     {"dflash2-taps", {.kind = "dflash2", .n_block = 12, .n_conv = 4, .conv_group = 8, .n_pair = 37, .n_candidates = 16,
                       .n_layers = 3}},
     {"lilicorr", {.kind = "lilicorr", .n_block = 8, .n_lattice = 48, .lattice_heads = 3, .n_factors = 20}},
-    {"lilicorr-conv", {.kind = "lilicorr", .n_block = 6, .n_lattice = 64, .lattice_layers = 3, .n_conv = 2, .n_candidates = 16}},
+    {"lilicorr-conv", {.kind = "lilicorr", .n_block = 6, .n_lattice = 64, .lattice_layers = 3, .n_conv = 2,
+                       .n_candidates = 16}},
     {"dspark", {.kind = "dspark", .n_block = 7, .n_markov = 16}},
     {"dspark-in-place", {.kind = "dspark", .n_block = 6, .from_anchor = -1, .n_markov = 32, .no_confidence = true}},
 };

@@ -58,7 +58,8 @@ typedef struct ae_convert_head {
     uint32_t n_medusa, n_blocks;
     /* block drafters */
     uint32_t n_layers, n_block, n_markov, mask, window;
-    uint32_t n_conv, conv_group, n_pair, n_candidates; /* DFlash2 */
+    uint32_t n_conv, conv_group, n_pair, n_candidates; /* DFlash2, and but for n_pair LiLiCorr */
+    struct ae_dhead_lattice_hparams lattice; /* LiLiCorr */
     bool windowed[AE_MAX_LAYERS], from_anchor, causal;
     double embedding_scale, logit_scale, logit_softcap; /* 0: not given */
     int64_t *ids; /* [n_draft] target ids, or NULL */

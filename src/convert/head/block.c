@@ -1,5 +1,5 @@
 /* block.c - checkpoints of block drafters: z-lab's DFlash and DFlash2, DeepSpec's DFlash and DSpark, speculators' DSpark,
- * AngelSpec's DFly.
+ * AngelSpec's DFly, NVIDIA's LiLiCorr (the rest of that: lattice.c).
  *
  * They are recognised by hidden_norm, a norm of fused features outside layers, beside fc. Layers have Qwen3's names. Rows of q
  * and k are not reordered, since the file rotates by halves as well. Settings are in dflash_config or beside everything else.
@@ -19,16 +19,16 @@ bool ae_convert_is_block(const ae_convert *c)
 
 /* ---- Settings --------------------------------------------------------------------------------------------- */
 
-static const json_t *setting(const ae_convert *c, const char *key)
+const json_t *ae_convert_block_setting(const ae_convert *c, const char *key)
 {
     const json_t *own = json_object_get(json_object_get(c->config, "dflash_config"), key);
     if (own && !json_is_null(own)) return own;
     return ae_convert_value(c, key);
 }
 
-static aerie_status need_count(const ae_convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value)
+aerie_status ae_convert_block_count(const ae_convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value)
 {
-    const json_t *json = setting(c, key);
+    const json_t *json = ae_convert_block_setting(c, key);
     if (json_is_integer(json) && json_integer_value(json) >= lo && json_integer_value(json) <= hi) {
         *value = (uint32_t)json_integer_value(json);
         return AERIE_OK;
@@ -39,7 +39,7 @@ static aerie_status need_count(const ae_convert *c, const char *key, uint32_t lo
 
 static aerie_status read_flag(const ae_convert *c, const char *key, bool *value)
 {
-    const json_t *json = setting(c, key);
+    const json_t *json = ae_convert_block_setting(c, key);
     if (!json || json_is_null(json)) return AERIE_OK;
     if (!json_is_boolean(json))
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' is neither true nor false", c->config_path, key);
@@ -49,7 +49,7 @@ static aerie_status read_flag(const ae_convert *c, const char *key, bool *value)
 
 static aerie_status read_factor(const ae_convert *c, const char *key, double *value)
 {
-    const json_t *json = setting(c, key);
+    const json_t *json = ae_convert_block_setting(c, key);
     if (!json || json_is_null(json)) return AERIE_OK;
     return ae_convert_real(c, json, key, 0, 1e6, value);
 }
@@ -58,7 +58,8 @@ static aerie_status read_factor(const ae_convert *c, const char *key, double *va
 static aerie_status read_taps(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
-    const json_t *list = setting(c, "target_layer_ids"), *inputs = setting(c, "aux_hidden_state_layer_ids"), *item;
+    const json_t *list = ae_convert_block_setting(c, "target_layer_ids"), *item;
+    const json_t *inputs = ae_convert_block_setting(c, "aux_hidden_state_layer_ids");
     const int64_t more = list ? 1 : 0;
     size_t i;
     if (c->options.taps_are == AE_CONVERT_TAPS_LIST) {
@@ -89,9 +90,9 @@ static aerie_status read_window(ae_convert *c)
     bool all = false, some = false;
     AE_TRY(read_flag(c, "use_swa", &all));
     AE_TRY(read_flag(c, "use_sliding_window", &some));
-    const json_t *types = ae_convert_value(c, "layer_types"), *own = setting(c, "swa_window_size");
+    const json_t *types = ae_convert_value(c, "layer_types"), *own = ae_convert_block_setting(c, "swa_window_size");
     if (!all && !some) return AERIE_OK;
-    AE_TRY(need_count(c, own ? "swa_window_size" : "sliding_window", 1, INT32_MAX, &h->window));
+    AE_TRY(ae_convert_block_count(c, own ? "swa_window_size" : "sliding_window", 1, INT32_MAX, &h->window));
     for (uint32_t i = 0; i < h->n_layers; i++) {
         const char *type = json_string_value(json_array_get(types, i));
         h->windowed[i] = all || (type && !strcmp(type, "sliding_attention"));
@@ -103,7 +104,8 @@ static aerie_status read_window(ae_convert *c)
 static aerie_status read_anchor(ae_convert *c)
 {
     const json_t *list = json_object_get(c->config, "architectures"), *item;
-    const bool speculators = json_object_get(c->config, "transformer_layer_config") || setting(c, "aux_hidden_state_layer_ids");
+    const bool speculators = json_object_get(c->config, "transformer_layer_config") ||
+                             ae_convert_block_setting(c, "aux_hidden_state_layer_ids");
     size_t i;
     json_array_foreach(list, i, item) {
         const char *text = json_string_value(item);
@@ -114,11 +116,13 @@ static aerie_status read_anchor(ae_convert *c)
 
 static aerie_status refuse_others(const ae_convert *c)
 {
-    const json_t *type = setting(c, "markov_head_type");
+    const json_t *type = ae_convert_block_setting(c, "markov_head_type");
     const char *text = json_string_value(type), *what = NULL;
     bool neox = true;
     if (ae_convert_look(c, "layer_fusion_weights") && c->head.kind != AE_DHEAD_DFLY)
         what = "the drafter joins DFly's context (layer_fusion_weights) with a head of another kind";
+    if (ae_convert_look(c, "lilicorr.out_head.weight") && c->head.kind != AE_DHEAD_LILICORR)
+        what = "the drafter joins LiLiCorr with a head of another kind";
     if (ae_convert_look(c, "layers.0.self_attn.k_proj_target.weight"))
         what = "this is a DFlare drafter, which has projections of its own for the context";
     if (ae_convert_look(c, "layers.0.pre_feedforward_layernorm.weight")) what = "the drafter has Gemma's layers";
@@ -126,20 +130,32 @@ static aerie_status refuse_others(const ae_convert *c)
     AE_TRY(read_flag(c, "rope_is_neox_style", &neox));
     if (!neox) what = "the drafter rotates neighbours (rope_is_neox_style)";
     if (!what) return AERIE_OK;
-    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: %s; DFlash, DSpark, DFlash2 and DFly with layers like Qwen3's "
-                   "are supported", c->path, what);
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: %s; DFlash, DSpark, DFlash2, DFly and LiLiCorr with layers "
+                   "like Qwen3's are supported", c->path, what);
 }
 
-static aerie_status read_pairs(ae_convert *c)
+static aerie_status read_convs(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
-    AE_TRY(need_count(c, "conv_kernel_size", 1, AE_DHEAD_MAX_CONV, &h->n_conv));
-    AE_TRY(need_count(c, "conv_group_size", 1, h->n_embd, &h->conv_group));
-    AE_TRY(need_count(c, "selector_rank", 1, AE_MAX_EMBD, &h->n_pair));
-    AE_TRY(need_count(c, "selector_top_k", 1, AE_PROPOSE_MAX, &h->n_candidates));
+    AE_TRY(ae_convert_block_count(c, "conv_kernel_size", 1, AE_DHEAD_MAX_CONV, &h->n_conv));
+    AE_TRY(ae_convert_block_count(c, "conv_group_size", 1, h->n_embd, &h->conv_group));
     if (h->n_embd % h->conv_group == 0) return AERIE_OK;
     return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'conv_group_size' is %u, which does not divide the width %u",
                    c->config_path, (unsigned)h->conv_group, (unsigned)h->n_embd);
+}
+
+/* What a kind has beside DFlash. */
+static aerie_status read_kind(ae_convert *c)
+{
+    ae_convert_head *h = &c->head;
+    if (h->kind == AE_DHEAD_DFLASH2) {
+        AE_TRY(read_convs(c));
+        AE_TRY(ae_convert_block_count(c, "selector_rank", 1, AE_MAX_EMBD, &h->n_pair));
+        return ae_convert_block_count(c, "selector_top_k", 1, AE_PROPOSE_MAX, &h->n_candidates);
+    }
+    if (h->kind != AE_DHEAD_LILICORR) return AERIE_OK;
+    if (ae_convert_look(c, "layers.0.attention_conv.base_kernel")) AE_TRY(read_convs(c));
+    return ae_convert_lattice_detect(c);
 }
 
 aerie_status ae_convert_block_detect(ae_convert *c)
@@ -150,11 +166,12 @@ aerie_status ae_convert_block_detect(ae_convert *c)
     h->kind = w1                                                                      ? AE_DHEAD_DSPARK
               : ae_convert_look(c, "candidate_selector.hidden_projection.weight") ? AE_DHEAD_DFLASH2
               : ae_convert_look(c, "layer_fusion_weights")                        ? AE_DHEAD_DFLY
+              : ae_convert_look(c, "lilicorr.out_head.weight")                    ? AE_DHEAD_LILICORR
                                                                                   : AE_DHEAD_DFLASH;
     AE_TRY(refuse_others(c));
     AE_TRY(ae_convert_head_layer(c, AE_DHEAD_MAX_LAYERS));
     AE_TRY(ae_convert_head_vocab(c));
-    if (h->kind == AE_DHEAD_DFLASH2) AE_TRY(read_pairs(c));
+    AE_TRY(read_kind(c));
     AE_TRY(read_taps(c));
     if (fc->n_dims != 2 || fc->shape[0] != h->n_embd || !fc->shape[1] || fc->shape[1] % h->n_taps ||
         fc->shape[1] / h->n_taps > AE_MAX_EMBD)
@@ -168,8 +185,9 @@ aerie_status ae_convert_block_detect(ae_convert *c)
     if (c->target) h->n_target_layers = c->target->hparams.n_layers;
     AE_TRY(read_anchor(c));
     h->n_block = 16;
-    if (setting(c, "block_size")) AE_TRY(need_count(c, "block_size", h->from_anchor ? 1 : 2, AE_DHEAD_MAX_BLOCK, &h->n_block));
-    AE_TRY(need_count(c, "mask_token_id", 0, h->n_vocab ? h->n_vocab - 1 : INT32_MAX, &h->mask));
+    if (ae_convert_block_setting(c, "block_size"))
+        AE_TRY(ae_convert_block_count(c, "block_size", h->from_anchor ? 1 : 2, AE_DHEAD_MAX_BLOCK, &h->n_block));
+    AE_TRY(ae_convert_block_count(c, "mask_token_id", 0, h->n_vocab ? h->n_vocab - 1 : INT32_MAX, &h->mask));
     AE_TRY(read_flag(c, "causal", &h->causal));
     AE_TRY(read_flag(c, "causal_head", &h->causal)); /* JetSpec's */
     AE_TRY(read_flag(c, "is_causal", &h->causal));
@@ -255,10 +273,6 @@ static aerie_status plan_pairs(ae_convert *c)
     const ae_convert_head *h = &c->head;
     const ae_convert_wanted rows = {"candidate_selector.hidden_projection", "selector_hidden", h->n_pair, h->n_embd,
                                     "selector_rank, hidden_size", false, false};
-    for (uint32_t i = 0; i < h->n_layers; i++) {
-        AE_TRY(plan_conv(c, i, "attention_conv", "attn_conv"));
-        AE_TRY(plan_conv(c, i, "mlp_conv", "ffn_conv"));
-    }
     AE_TRY(ae_convert_copy(c, &rows, 1));
     AE_TRY(plan_codebook(c, "predecessor_codebook", "selector_predecessor.weight"));
     return plan_codebook(c, "successor_codebook", "selector_successor.weight");
@@ -307,7 +321,12 @@ aerie_status ae_convert_block_plan(ae_convert *c)
     const ae_st_tensor *w2 = ae_convert_take(c, "markov_head.markov_w2.weight");
     AE_TRY(ae_convert_copy(c, parts, r ? 4 : 3));
     for (uint32_t i = 0; i < h->n_layers; i++) AE_TRY(plan_layer(c, i));
+    for (uint32_t i = 0; h->n_conv && i < h->n_layers; i++) {
+        AE_TRY(plan_conv(c, i, "attention_conv", "attn_conv"));
+        AE_TRY(plan_conv(c, i, "mlp_conv", "ffn_conv"));
+    }
     if (h->n_pair) AE_TRY(plan_pairs(c));
+    if (h->kind == AE_DHEAD_LILICORR) AE_TRY(ae_convert_lattice_plan(c));
     if (h->kind == AE_DHEAD_DFLY) AE_TRY(plan_fusion(c));
     if (r && (!w2 || w1->shape[0] < h->n_vocab || w2->n_dims != 2 || w2->shape[0] < h->n_draft || w2->shape[1] != r))
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: markov_head.markov_w1 and markov_w2 are to have %u and %u rows of %u "
@@ -340,9 +359,12 @@ void ae_convert_block_keys(ae_convert_keys *k, const ae_convert *c)
     if (h->embedding_scale != 0) ae_convert_put_f32(k, "embedding_scale", h->embedding_scale);
     if (h->logit_scale != 0) ae_convert_put_f32(k, "logit_scale", h->logit_scale);
     if (h->logit_softcap != 0) ae_convert_put_f32(k, "final_logit_softcapping", h->logit_softcap);
-    if (h->n_pair) {
+    if (h->kind == AE_DHEAD_LILICORR) ae_convert_lattice_keys(k, h);
+    if (h->n_conv) {
         ae_convert_put_u32(k, "conv_kernel_size", h->n_conv);
         ae_convert_put_u32(k, "conv_group_size", h->conv_group);
+    }
+    if (h->n_pair) {
         ae_convert_put_u32(k, "selector_rank", h->n_pair);
         ae_convert_put_u32(k, "selector_top_k", h->n_candidates);
     }

@@ -340,6 +340,9 @@ static const ae_convert_rename renames[] = {
     {"context_proj.", "fc."}, /* AngelSpec's names */
     {"context_norm.", "hidden_norm."},
     {"final_norm.", "norm."},
+    {"lilicorr.feature_mlp.0.", "lilicorr.feature_norm."},
+    {"lilicorr.feature_mlp.1.", "lilicorr.feature_mlp.up_proj."},
+    {"lilicorr.feature_mlp.3.", "lilicorr.feature_mlp.down_proj."},
     {"draft_id_to_target_id", "d2t"},
     {"token_map", "d2t_absolute"},
 };

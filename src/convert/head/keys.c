@@ -76,7 +76,8 @@ aerie_status ae_convert_head_keys(const ae_convert *c, ae_gguf_writer *w)
 {
     static const char *const archs[] = {[AE_DHEAD_EAGLE] = "eagle", [AE_DHEAD_EAGLE3] = "eagle3", [AE_DHEAD_MEDUSA] = "medusa",
                                         [AE_DHEAD_DFLASH] = "dflash", [AE_DHEAD_DSPARK] = "dflash",
-                                        [AE_DHEAD_DFLASH2] = "dflash", [AE_DHEAD_DFLY] = "dflash"};
+                                        [AE_DHEAD_DFLASH2] = "dflash", [AE_DHEAD_DFLY] = "dflash",
+                                        [AE_DHEAD_LILICORR] = "dflash"};
     ae_convert_keys k = {.w = w, .arch = archs[c->head.kind], .status = AERIE_OK, .error = c->error};
     put_all(&k, c);
     return k.status;

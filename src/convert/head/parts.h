@@ -28,4 +28,12 @@ aerie_status ae_convert_block_detect(ae_convert *c);
 aerie_status ae_convert_block_plan(ae_convert *c);
 void ae_convert_block_keys(ae_convert_keys *k, const ae_convert *c);
 
+/* lattice.c: what LiLiCorr has beside DFlash. */
+aerie_status ae_convert_lattice_detect(ae_convert *c);
+aerie_status ae_convert_lattice_plan(ae_convert *c);
+void ae_convert_lattice_keys(ae_convert_keys *k, const ae_convert_head *h);
+/* block.c: a setting of dflash_config, or beside it. */
+const json_t *ae_convert_block_setting(const ae_convert *c, const char *key);
+aerie_status ae_convert_block_count(const ae_convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value);
+
 #endif

@@ -322,7 +322,8 @@ aerie_status ae_convert_head_plan(ae_convert *c)
     case AE_DHEAD_DFLASH:
     case AE_DHEAD_DSPARK:
     case AE_DHEAD_DFLASH2:
-    case AE_DHEAD_DFLY: AE_TRY(ae_convert_block_plan(c)); break;
+    case AE_DHEAD_DFLY:
+    case AE_DHEAD_LILICORR: AE_TRY(ae_convert_block_plan(c)); break;
     default: break; /* these are converted as models, or as parts of models */
     }
     if (h->kind != AE_DHEAD_MEDUSA) {
