@@ -155,9 +155,38 @@ typedef struct ae_compress {
     uint32_t layer;   /* of the store */
     uint32_t dim, n_parts, every;
     const float *x;   /* [n_rows][2 n_parts][dim] what the rows keep */
-    const float *ape; /* [every][n_parts][dim] */
+    const float *ape; /* [every][n_parts][dim]; NULL: a position keeps values alone, [n_parts][dim], and y is their mean: a chain
+                       * of sums from 0, divided by their number */
     float *y;         /* [n_rows][dim] */
 } ae_compress;
+
+/* Keeps a row's token, and hashes it with those before it (Qwen 4's memory of n-grams). A position keeps its token as a number
+ * in a plain layer of one head of one value. For a row at position p, t_0 is its token and t_j that of position p - j; from the
+ * first of t_1, t_2, .. on that is `end`, or before the text, all are `end`. Hash k, of the last n = 2 + k / n_each tokens:
+ *   m = t_0 factors[0] ^ t_1 factors[1] ^ .. ^ t_(n - 1) factors[n - 1] in 64 bits;  y[k] = m % sizes[k] + offsets[k] */
+typedef struct ae_ngrams {
+    const ae_places *places;
+    ae_kv_store *kv;
+    uint32_t layer;        /* of the store */
+    const int32_t *tokens; /* [n_rows] of the rows; below 0 counts as `end` */
+    int32_t end;
+    uint32_t n_tokens, n_each;
+    uint64_t factors[AE_MAX_NGRAM], sizes[AE_MAX_NGRAM_HEADS], offsets[AE_MAX_NGRAM_HEADS];
+    int32_t *y;            /* [n_rows][(n_tokens - 1) * n_each] */
+} ae_ngrams;
+
+/* Keeps rows, and convolves each with earlier ones on its path, `step` positions apart. A position keeps n_heads heads of dim
+ * values in a plain layer. y[i] = SiLU of the chain s = fmaf(weight[i][j], x_j[i], s) from 0, j ascending; x_j is the row at
+ * position p - (n_taps - 1 - j) * step, and is left out before the text. */
+typedef struct ae_trail {
+    const ae_places *places;
+    ae_kv_store *kv;
+    uint32_t layer;      /* of the store */
+    uint32_t n_heads, dim, n_taps, step;
+    const float *x;      /* [n_rows][n_heads * dim] */
+    const float *weight; /* [n_heads * dim][n_taps] */
+    float *y;            /* [n_rows][n_heads * dim]; may be x */
+} ae_trail;
 
 /* Further rows that attention reads. */
 typedef struct ae_attention_more {

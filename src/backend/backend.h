@@ -154,6 +154,9 @@ typedef struct ae_backend_ops {
     void (*rope_kv)(ae_stream *stream, const ae_rope_kv *args);
     void (*rotate)(ae_stream *stream, const ae_rotate *args);
     void (*compress)(ae_stream *stream, const ae_compress *args);
+    void (*ngrams)(ae_stream *stream, const ae_ngrams *args);
+    void (*trail)(ae_stream *stream, const ae_trail *args);
+    void (*accord)(ae_stream *stream, const ae_accord *args);
     void (*attention)(ae_stream *stream, const ae_attention *args);
     void (*select)(ae_stream *stream, const ae_select *args);
     void (*copy)(ae_stream *stream, const ae_copy *args);

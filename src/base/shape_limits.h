@@ -15,6 +15,9 @@
 #define AE_MAX_FF (1u << 20)
 #define AE_MAX_EXPERTS 1024
 #define AE_MAX_STREAMS 8       /* of a row */
+#define AE_MAX_NGRAM 8         /* tokens that a memory of n-grams hashes */
+#define AE_MAX_NGRAM_HEADS 64  /* hashes of a row */
+#define AE_MAX_TRAIL 8         /* taps of a convolution over earlier rows */
 
 /* Floats of a head's row of biases by distance (ae_attention.bias): those of the distances from -AE_BIAS_REACH to AE_BIAS_REACH
  * - 1 from AE_BIAS_PAD on, the first and the last repeated outside of them, so that kernels can load 16 at any distance. */

@@ -21,6 +21,7 @@ static size_t tapped_size(const ae_engine *e)
 static void norm_end(const ae_engine *e, ae_engine_device *d, float *x, size_t stride, uint32_t n)
 {
     const ae_hparams *h = &e->net->model->hparams;
+    if (!e->net->out_norm) return;
     d->backend->ops->norm(d->stream, &(ae_norm){.n_rows = n, .n_groups = 1, .dim = h->n_embd, .x = x, .x_stride = stride,
                                                 .weight = e->net->out_norm, .eps = h->norm_eps, .layer = h->layer_norm,
                                                 .bias = h->layer_norm ? e->net->out_norm_b : NULL});
@@ -255,7 +256,7 @@ static void put_logits(ae_engine *e)
     if (apart) norm_end(e, e->out, e->x_out, h->n_embd, e->n_out);
     ae_adapter_matmul(ops, d->stream, &(ae_matmul){
         .n_rows = e->n_out, .x = e->x_out,
-        .input = apart ? AE_INPUT_PLAIN : h->layer_norm ? AE_INPUT_LAYERNORM : AE_INPUT_RMSNORM,
+        .input = apart || !e->net->out_norm ? AE_INPUT_PLAIN : h->layer_norm ? AE_INPUT_LAYERNORM : AE_INPUT_RMSNORM,
         .x_stride = h->n_embd, .norm = e->net->out_norm, .norm_bias = e->net->out_norm_b, .norm_eps = h->norm_eps,
         .n_weights = 1, .out = {{e->net->output, e->net->output_b, own, h->n_vocab, false}}}, &d->adapted_out);
     ae_map map = {.kind = AE_MAP_SCALE, .n_rows = e->n_out, .dim = n_own, .x = own, .x_stride = h->n_vocab,
@@ -292,7 +293,7 @@ static void end_streams(ae_engine *e, ae_engine_device *d, const ae_block *b)
         tap(e, d, n_layers);
     }
     for (uint32_t k = 0; k < b->h->n_streams; k++) tap(e, d, AE_TAP_STREAM + k);
-    if (e->net->hyper_end.fn) ae_block_hyper_end(b, &e->net->hyper_end);
+    if (e->net->hyper_end.fn || e->net->hyper_end.up) ae_block_hyper_end(b, &e->net->hyper_end);
     else ae_block_hyper_mean(b);
 }
 

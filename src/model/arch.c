@@ -55,6 +55,9 @@ static const ae_arch archs[] = {
     {.name = "qwen35moe", .rope_neox = true, .sections = true, .interleaved = true, .ffn_norm = POST_ATTENTION,
      .qk_norm = AE_QK_NORM_HEAD, .gated_output = true,
      .recur = AE_RECUR_DELTA, .recur_tiled = true, .experts = EXPERTS, .renorm = true, .shared = AE_SHARED_GATED},
+    {.name = "qwen4exp", .rope_neox = true, .sections = true, .interleaved = true, .qk_norm = AE_QK_NORM_HEAD,
+     .gated_output = true, .index_means = true, .hyper = true, .hyper_low = true, .recur = AE_RECUR_DELTA, .recur_tiled = true,
+     .recur_sigmoid = true, .memory = true, .experts = EXPERTS, .renorm = true, .split_ff = true, .shared = AE_SHARED_GATED},
     /* Gemma */
     {.name = "gemma", .rope_neox = true, .activation = AE_ACTIVATION_GELU, .scale_embedding = true},
     {.name = "gemma2", .rope_neox = true, .norms = AE_NORMS_PRE_POST, .activation = AE_ACTIVATION_GELU, .scale_embedding = true,

@@ -125,6 +125,7 @@ typedef struct ae_arch {
     bool altup;            /* ae_hparams.n_streams, by AltUp: altup.num_inputs */
     bool hyper;            /* ae_hparams.hyper */
     bool hyper_apart;      /* ae_hparams.hyper_magnitude */
+    bool hyper_low;        /* ae_hparams.hyper_rank; blocks have no other norms, and there is none at the end */
     bool hyper_mean;       /* the streams' mean is the row at the model's end */
     bool compress;         /* attention is AE_MIXER_COMPRESSED */
     bool token_experts;    /* hash_layer_count: in so many layers tokens have their experts from a table */
@@ -152,12 +153,15 @@ typedef struct ae_arch {
     bool index_late;       /* ae_index_hparams.late; top_k may be 0: then there is no index */
     bool index_neox;       /* ae_index_hparams.neox */
     bool index_blocks;     /* layers after the dense ones have an index by which each KV head chooses blocks */
+    bool index_means;      /* ae_index_hparams.mean, by attention.compress_ratios */
     bool index_pool;       /* ae_index_hparams.pool, by attention.indexer.kpool */
     bool index_types;      /* attention.indexer.types: which layers have their own, the others take an earlier one's choice */
     bool recur_beside;     /* every layer has a recurrent mixer beside attention */
     bool no_attention;     /* every layer has a recurrent mixer and no attention */
     ae_recur_kind recur;   /* mixer of layers without KV heads; DELTA: of all layers but each full_attention_interval-th */
     bool recur_tiled;      /* ae_recur_hparams.tiled */
+    bool recur_sigmoid;    /* ae_recur_hparams.sigmoid */
+    bool memory;           /* ae_hparams.memory, if there is a list ple.layers */
     bool channel_mix;      /* RWKV: AE_FFN_CHANNEL_MIX, and WKV with a norm and weights of a row's own key; else Qwen2's form */
     bool bank;             /* ae_hparams.n_banks, by attn_res.block_size */
     bool bounded_decay;    /* KDA: the decay has a bound, and projections have full rank */

@@ -92,6 +92,16 @@ aerie_status ae_bind_blocks(ae_binder *b, uint32_t i, const ae_hparams *h, ae_ml
  * weighed by a gate. */
 aerie_status ae_bind_pool_hparams(ae_binder *b, ae_index_hparams *index);
 aerie_status ae_bind_pool(ae_binder *b, uint32_t i, const ae_hparams *h, ae_compressor *to);
+/* Adds to n_most what a row sees of its incomplete pool. FORMAT: n_most is no multiple of the pool. */
+aerie_status ae_bind_pool_room(ae_binder *b, ae_index_hparams *index);
+/* bind_memory.c: hyper-connections of low rank, whose names begin with prefix (`end`: those of the model's end); an index over
+ * means of keys (all specs say attention before), then its tensors in a layer with attention; a memory of n-grams (n_vocab and
+ * the layers' mixers are set), then its tensors. */
+aerie_status ae_bind_hyper_low(ae_binder *b, const char *prefix, const ae_hparams *h, bool end, ae_hyper_layer *to);
+aerie_status ae_bind_means_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
+aerie_status ae_bind_means(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
+aerie_status ae_bind_memory_hparams(ae_binder *b, ae_hparams *h, const ae_layer *layers);
+aerie_status ae_bind_memory(ae_binder *b, uint32_t i, const ae_hparams *h, ae_memory_layer *to);
 /* bind_compress.c: the same for attention over compressed rows, and for hyper-connections; their tensors, with a table of
  * tokens' experts in the arena. */
 aerie_status ae_bind_compress_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);

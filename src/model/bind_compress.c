@@ -129,13 +129,15 @@ aerie_status ae_bind_hyper_hparams(ae_binder *b, ae_hparams *h)
     h->hyper = true;
     AE_TRY(ae_bind_get(b, "hyper_connection.count", true, 2, AE_MAX_STREAMS, &h->n_streams));
     h->hyper_iterations = 1;
-    if (!b->arch->hyper_apart)
+    if (b->arch->hyper_low) AE_TRY(ae_bind_get(b, "hyper_connection.low_rank", true, 1, AE_MAX_EMBD, &h->hyper_rank));
+    else if (!b->arch->hyper_apart)
         AE_TRY(ae_bind_get(b, "hyper_connection.sinkhorn_iterations", true, 1, 1000, &h->hyper_iterations));
     else AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "hyper_connection.magnitude"), true, &h->hyper_magnitude, b->error));
     if (b->arch->hyper_apart && !(h->hyper_magnitude > 0.0f && h->hyper_magnitude < 1e6f))
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %g; a number above 0 is needed", ae_gguf_path(b->gguf), b->key,
                        (double)h->hyper_magnitude);
-    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "hyper_connection.epsilon"), true, &h->hyper_eps, b->error));
+    if (!b->arch->hyper_low)
+        AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "hyper_connection.epsilon"), true, &h->hyper_eps, b->error));
     if (h->n_embd > AE_MAX_EMBD / h->n_streams)
         return ae_fail(b->error, AERIE_ERROR_LIMIT, "%s: %u streams of %u values; %u values are possible together",
                        ae_gguf_path(b->gguf), h->n_streams, h->n_embd, AE_MAX_EMBD);
@@ -166,13 +168,16 @@ aerie_status ae_bind_hyper(ae_binder *b, uint32_t i, const ae_hparams *h, ae_lay
     const uint32_t n = h->n_streams * (apart ? 2 : 2 + h->n_streams), n_scales = apart ? 2 : 3;
     char prefix[48];
     snprintf(prefix, sizeof prefix, "blk.%u.hc_attn", i);
-    AE_TRY(bind_hyper(b, prefix, h, n, n_scales, &l->hyper_mixer));
+    if (h->hyper_rank) AE_TRY(ae_bind_hyper_low(b, prefix, h, false, &l->hyper_mixer));
+    else AE_TRY(bind_hyper(b, prefix, h, n, n_scales, &l->hyper_mixer));
     snprintf(prefix, sizeof prefix, "blk.%u.hc_ffn", i);
+    if (h->hyper_rank) return ae_bind_hyper_low(b, prefix, h, false, &l->hyper_ffn);
     return bind_hyper(b, prefix, h, n, n_scales, &l->hyper_ffn);
 }
 
 aerie_status ae_bind_hyper_end(ae_binder *b, const ae_hparams *h, ae_hyper_layer *end)
 {
+    if (h->hyper_rank) return ae_bind_hyper_low(b, "output_hc", h, true, end);
     return bind_hyper(b, "output_hc", h, h->n_streams, 1, end);
 }
 

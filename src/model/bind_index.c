@@ -46,8 +46,7 @@ aerie_status ae_bind_blocks(ae_binder *b, uint32_t i, const ae_hparams *h, ae_ml
 
 /* ---- Pools --------------------------------------------------------------------------------------- */
 
-/* Makes room for what a row sees of its incomplete pool. */
-static aerie_status set_pool(ae_binder *b, ae_index_hparams *x)
+aerie_status ae_bind_pool_room(ae_binder *b, ae_index_hparams *x)
 {
     if (x->n_most % x->pool)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u; pools of %u positions are chosen, which must divide it",
@@ -68,7 +67,7 @@ aerie_status ae_bind_pool_hparams(ae_binder *b, ae_index_hparams *x)
     if (!(x->eps >= 0.0f && x->eps < 1.0f))
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %g; it must lie between 0 and 1", ae_gguf_path(b->gguf), b->key,
                        (double)x->eps);
-    return set_pool(b, x);
+    return ae_bind_pool_room(b, x);
 }
 
 aerie_status ae_bind_pool(ae_binder *b, uint32_t i, const ae_hparams *h, ae_compressor *to)

@@ -118,6 +118,7 @@ aerie_status ae_bind_recur_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers
     if (!b->arch->recur) return AERIE_OK;
     h->recur.kind = b->arch->recur;
     h->recur.tiled = b->arch->recur_tiled;
+    h->recur.sigmoid = b->arch->recur_sigmoid;
     if (h->recur.kind == AE_RECUR_WKV6 || h->recur.kind == AE_RECUR_WKV7) return ae_bind_wkv_hparams(b, h, layers);
     AE_TRY(read_shape(b, h));
     AE_TRY(find_attention(b, h, layers, attends));
@@ -132,6 +133,7 @@ aerie_status ae_bind_recur_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers
         if (attends[i] && !s->n_kv_heads) return ae_bind_range(b, "attention.head_count_kv", 0, 1, s->n_heads);
         if (!attends[i]) {
             s->mixer = feeds ? AE_MIXER_NONE : AE_MIXER_RECUR;
+            s->index = AE_INDEX_NONE;
             s->n_heads = s->n_kv_heads = 0;
             s->out_gate = AE_OUT_GATE_NONE;
         }

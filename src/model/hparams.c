@@ -400,6 +400,7 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
         s->kv_from = a->assistant ? AE_KV_OTHER : (int)i;
     }
     if (a->index_blocks) AE_TRY(ae_bind_blocks_hparams(b, h, layers));
+    if (a->index_means) AE_TRY(ae_bind_means_hparams(b, h, layers));
     if (a->compress) return ae_bind_compress_hparams(b, h, layers);
     AE_TRY(read_windows(b, h, layers));
     if (a->mla) AE_TRY(ae_bind_mla_hparams(b, h, layers));
@@ -733,6 +734,7 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     AE_TRY(read_pooling(b, h));
     if (b->arch->altup) AE_TRY(read_streams(b, h));
     if (b->arch->hyper) AE_TRY(ae_bind_hyper_hparams(b, h));
+    if (b->arch->memory) AE_TRY(ae_bind_memory_hparams(b, h, layers));
     if (b->arch->bank) AE_TRY(read_banks(b, h));
     if (b->arch->switches) AE_TRY(ae_bind_switch_hparams(b, h, arena));
     if (b->arch->sparse) AE_TRY(read_sparsity(b, h, layers));

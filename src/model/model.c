@@ -173,7 +173,8 @@ static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", own, own ? q : s->n_heads, h->n_embd, &l->out_gate));
     if (l->out_gate && !own) s->out_gate = AE_OUT_GATE_HEAD;
     AE_TRY(ae_bind_attention(b, i, h, s, h->n_embd, l));
-    if (s->index == AE_INDEX_OWN) AE_TRY(ae_bind_blocks(b, i, h, &l->mla));
+    if (b->arch->index_means) AE_TRY(ae_bind_means(b, i, h, l));
+    else if (s->index == AE_INDEX_OWN) AE_TRY(ae_bind_blocks(b, i, h, &l->mla));
     if (b->arch->relative) AE_TRY(bind_bias(b, h, i, arena, l));
     if (h->crosses) AE_TRY(bind_cross(b, h, i, l));
     if (b->arch->head_gain) AE_TRY(bind_head_gain(b, i, arena, l));
@@ -205,7 +206,7 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
         AE_TRY(ae_bind_layer(b, i, "layer_output_norm.weight", true, 0, e, &l->ffn_post_norm));
         return ae_bind_layer(b, i, "layer_output_norm.bias", false, 0, e, &l->ffn_post_norm_b);
     }
-    if (a->plain_norms) return AERIE_OK;
+    if (a->plain_norms || a->hyper_low) return AERIE_OK;
     if (a->carries) {
         AE_TRY(ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, &l->mixer_carry));
         return ae_bind_layer(b, i, "ffn_norm.weight", true, 0, e, &l->ffn_carry);
@@ -304,6 +305,7 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
         if (l->spec.ffn == AE_FFN_EXPERTS || l->spec.ffn == AE_FFN_BOTH) AE_TRY(bind_experts(b, h, i, l));
         if (l->spec.ffn == AE_FFN_CHANNEL_MIX) AE_TRY(ae_bind_channel_mix(b, i, h, l));
         if (b->arch->token_experts) AE_TRY(ae_bind_token_experts(b, i, h, &m->arena, l));
+        if (h->memory.n_tokens && i == h->memory.layer) AE_TRY(ae_bind_memory(b, i, h, &l->memory));
         if (h->hyper) AE_TRY(ae_bind_hyper(b, i, h, l));
         else if (h->n_streams) AE_TRY(bind_altup(b, h, i, &l->altup));
         if (h->n_banks) AE_TRY(ae_bind_layer(b, i, "attn_res_score.weight", true, 1, h->n_embd, &l->mixer_score));
@@ -371,7 +373,7 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
         return bind_layers(b, m, 0);
     }
     snprintf(name, sizeof name, "%s.weight", norm);
-    if (!h->plain_norms) AE_TRY(ae_bind(b, name, true, 0, h->n_embd, &m->out_norm));
+    if (!h->plain_norms && !b->arch->hyper_low) AE_TRY(ae_bind(b, name, true, 0, h->n_embd, &m->out_norm));
     if (b->arch->embed_norm) {
         AE_TRY(ae_bind(b, "token_embd_norm.weight", true, 0, h->n_embd, &m->embed_norm));
         AE_TRY(ae_bind(b, "token_embd_norm.bias", false, 0, h->n_embd, &m->embed_norm_b));
@@ -437,7 +439,8 @@ static aerie_status check_nextn(const ae_binder *b, const ae_hparams *h)
                         (norms == AE_NORMS_ONE && b->arch->nextn_both);
     if (!placed || b->arch->shared_kv ||
         b->arch->layer_embedding || b->arch->adds_start || b->arch->no_attention || tempered || b->arch->chunked ||
-        b->arch->layer_norm || b->arch->hyper_apart || b->arch->hyper_mean)
+        b->arch->layer_norm || b->arch->hyper_apart || b->arch->hyper_mean ||
+        b->arch->hyper_low)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported", path, arch);
     for (uint32_t i = h->n_layers; i < h->n_layers + h->n_nextn; i++)
         if (!find_part(b, i, "nextn.eh_proj.weight"))

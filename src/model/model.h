@@ -95,6 +95,7 @@ typedef struct ae_recur_hparams {
     ae_recur_kind kind;
     uint32_t n_taps, n_channels; /* taps and channels of the convolution */
     uint32_t n_heads, n_groups, key_dim, value_dim; /* 0 for SHORTCONV */
+    bool sigmoid;   /* DELTA: results are gated by a sigmoid, not by SiLU */
     bool tiled;     /* head h belongs to group h % n_groups, not h / (n_heads / n_groups) */
     uint32_t n_dt;  /* MAMBA1, PLAMO2: width of the low-rank time steps */
     bool plain_norms; /* MAMBA1: low-rank time steps, B and C are normed without weights */
@@ -153,6 +154,8 @@ typedef struct ae_index_hparams {
     /* above 0: a key stands for so many positions, whose keys it is made from, and is kept at the last of them; whole pools are
      * chosen, and besides what the row sees of the last, incomplete one. n_most counts that, too */
     uint32_t pool;
+    bool mean;         /* the key of a pool is the mean of its positions' keys, normed and rotated afterwards */
+    int pool_rope;     /* mean: the rotation of keys, by their pool's first position */
 } ae_index_hparams;
 
 /* Choices of a row. */
@@ -166,6 +169,18 @@ static inline uint32_t ae_index_first(const ae_index_hparams *index, uint32_t n_
 {
     return n_rope < index->head_dim ? n_rope : index->head_dim / 2;
 }
+
+/* A memory of n-grams (Qwen 4): before its mixer, one layer adds to each stream what a table has about the row's token and those
+ * before it. For each n from 2 to n_tokens, n_each hashes of the last n tokens name a row of the table. */
+typedef struct ae_memory_hparams {
+    uint32_t n_tokens;  /* 0: there is none, and the rest is 0 */
+    uint32_t layer;
+    uint32_t n_each, n_heads, width; /* n_heads: all hashes of a row; width: of a row of the table */
+    uint32_t n_taps;    /* of a convolution over rows that lie n_tokens apart */
+    uint32_t part;      /* a stream's values lie in the cache in heads of so many; divides n_embd */
+    int32_t end;        /* a token from which on earlier ones count as this one */
+    uint64_t factors[AE_MAX_NGRAM], sizes[AE_MAX_NGRAM_HEADS], offsets[AE_MAX_NGRAM_HEADS]; /* ae_ngrams */
+} ae_memory_hparams;
 
 #define AE_SWITCH_DIM 16 /* values of a head that finds a row's adapter */
 
@@ -313,6 +328,9 @@ typedef struct ae_hparams {
     float hyper_eps;
     uint32_t hyper_iterations;
     float hyper_magnitude; /* above 0: streams are not mixed, and ae_hyper.magnitude holds */
+    /* above 0: streams are not mixed; each is normed apart, and a block reads their mean, through gates that a product of this
+     * rank computes (Qwen 4) */
+    uint32_t hyper_rank;
     /* Attention residuals (Kimi K3): before layers 0, bank_every, 2 bank_every, .. the stream is banked and begins anew; what a
      * block reads is the sum of all banks and the stream, weighed by the softmax of their scores. 0: there are none */
     uint32_t n_banks, bank_every;
@@ -352,6 +370,7 @@ typedef struct ae_hparams {
     ae_compress_hparams compress;
     ae_index_hparams index;
     ae_switch_hparams adapters;
+    ae_memory_hparams memory;
     uint32_t n_ropes;
     ae_rope ropes[AE_MAX_ROPES];
     /* defaults of all layers' specs; also the sizes of a drafter head's one layer */
@@ -452,7 +471,17 @@ typedef struct ae_altup_layer {
 typedef struct ae_hyper_layer {
     ae_tensor_ref fn;          /* [c * (2 + c), c * n_embd], at the end of the model [c, c * n_embd]; NULL: there are none */
     ae_tensor_ref scale, base; /* [3], [c * (2 + c)]; at the end [1], [c] */
+    /* with hyper_rank r, instead of these: [c][n_embd], [r, c * n_embd], [c * n_embd, r], [c, c * n_embd] (at the end NULL) */
+    ae_tensor_ref norm, down, up, inject;
 } ae_hyper_layer;
+
+/* A memory's weights; c = n_streams. */
+typedef struct ae_memory_layer {
+    ae_tensor_ref table;      /* [rows, memory.width]; NULL: the layer has none */
+    ae_tensor_ref key, value; /* [c * n_embd, n_heads * width], [n_embd, n_heads * width] */
+    ae_tensor_ref norm_key, norm_query, norm_conv; /* [c][n_embd] x 3 */
+    ae_tensor_ref taps;       /* [c * n_embd, n_taps] */
+} ae_memory_layer;
 
 /* What rows are compressed by: d values, in f = 2 parts if blocks overlap, else 1. */
 typedef struct ae_compressor {
@@ -545,6 +574,7 @@ typedef struct ae_layer {
     ae_altup_layer altup;
     ae_hyper_layer hyper_mixer, hyper_ffn;
     ae_compress_layer compress;
+    ae_memory_layer memory;
     /* [adapters.n][rank, inputs of the product], [adapters.n][its outputs, rank]; NULL: there are none */
     ae_tensor_ref switch_a[AE_SWITCHES], switch_b[AE_SWITCHES];
     /* embeddings that tokens have for each layer */

@@ -79,12 +79,15 @@ static aerie_status write_array(writing *w, const char *key, char type, const do
     int32_t i32[MAX_VALUES];
     float f32[MAX_VALUES];
     uint8_t u8[MAX_VALUES];
+    uint64_t u64[MAX_VALUES];
     for (size_t i = 0; i < n; i++) {
-        i32[i] = (int32_t)values[i];
+        u64[i] = type == 'U' ? (uint64_t)values[i] : 0;
+        i32[i] = type == 'I' ? (int32_t)values[i] : 0;
         f32[i] = (float)values[i];
         u8[i] = values[i] != 0;
     }
     if (type == 'I') return ae_gguf_writer_array(w->writer, key, AE_GGUF_I32, i32, n, error);
+    if (type == 'U') return ae_gguf_writer_array(w->writer, key, AE_GGUF_U64, u64, n, error);
     if (type == 'B') return ae_gguf_writer_array(w->writer, key, AE_GGUF_BOOL, u8, n, error);
     return ae_gguf_writer_array(w->writer, key, AE_GGUF_F32, f32, n, error);
 }
@@ -107,7 +110,7 @@ static aerie_status write_key(void *context, const char *line, aerie_error *erro
         if (*end) return bad_line(w->spec, line, error);
     } while (n < MAX_VALUES && next_word(&at, word));
     if (n == strlen(w->spec->layers) && w->n_layers < n) n = w->n_layers;
-    if (strchr("IBF", *type)) return write_array(w, key, *type, values, n, error);
+    if (strchr("IUBF", *type)) return write_array(w, key, *type, values, n, error);
     if (n > 1) return bad_line(w->spec, line, error);
     if (*type == 'u') return ae_gguf_writer_u32(w->writer, key, (uint32_t)values[0], error);
     if (*type == 'f') return ae_gguf_writer_f32(w->writer, key, (float)values[0], error);

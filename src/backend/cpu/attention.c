@@ -126,9 +126,10 @@ static void keep_item(void *context, uint32_t r, uint32_t i_worker)
     const int32_t slot = p->slot[r];
     const ae_cpu_kv_layer *l = &a->kv->layers[a->layer];
     uint8_t *page = kv_page(a->kv, places_table(p, r)[slot / AE_KV_PAGE], a->layer);
-    const float *x = a->x + (size_t)r * 2 * a->n_parts * a->dim;
+    const uint32_t n_heads = (a->ape ? 2 : 1) * a->n_parts;
+    const float *x = a->x + (size_t)r * n_heads * a->dim;
     (void)i_worker;
-    for (uint32_t h = 0; h < 2 * a->n_parts; h++, page += l->head_bytes, x += a->dim)
+    for (uint32_t h = 0; h < n_heads; h++, page += l->head_bytes, x += a->dim)
         memcpy((float *)(void *)page + (size_t)slot % AE_KV_PAGE * a->dim, x, a->dim * sizeof *x);
 }
 
@@ -163,6 +164,68 @@ void ae_cpu_compress(ae_stream *stream, const ae_compress *args)
     for (uint32_t r = 0; r < n; r++) keep_item(&job, r, 0);
     if (n > 4) ae_pool_run(stream->pool, compress_item, &job, n);
     else for (uint32_t r = 0; r < n; r++) compress_item(&job, r, 0);
+}
+
+/* ---- A memory of n-grams ----------------------------------------------------------------------------------- */
+
+/* The place of a position's head in a plain layer, on the path of row r. */
+static float *place_at(const ae_kv_store *kv, uint32_t layer, const ae_places *p, uint32_t r, int32_t slot, uint32_t head)
+{
+    const ae_cpu_kv_layer *l = &kv->layers[layer];
+    uint8_t *page = kv_page(kv, places_table(p, r)[slot / AE_KV_PAGE], layer) + head * l->head_bytes;
+    return (float *)(void *)page + (size_t)slot % AE_KV_PAGE * l->shape.head_dim;
+}
+
+void ae_cpu_ngrams(ae_stream *stream, const ae_ngrams *a)
+{
+    const ae_places *p = a->places;
+    const uint32_t n_heads = (a->n_tokens - 1) * a->n_each;
+    if (!slots_exist(stream, "ngrams", p, a->kv)) return;
+    for (uint32_t r = 0; r < p->n_rows; r++)
+        *place_at(a->kv, a->layer, p, r, p->slot[r], 0) = (float)(a->tokens[r] < 0 ? a->end : a->tokens[r]);
+    for (uint32_t r = 0; r < p->n_rows; r++) {
+        int32_t tokens[AE_MAX_NGRAM];
+        bool ended = false;
+        for (int32_t j = 0; j < (int32_t)a->n_tokens; j++) {
+            const int32_t pos = p->pos[r] - j;
+            tokens[j] = ended || pos < 0 ? a->end : (int32_t)*place_at(a->kv, a->layer, p, r, slot_at(p, r, pos), 0);
+            ended |= j && tokens[j] == a->end;
+        }
+        ae_ref_ngrams(a, tokens, a->y + (size_t)r * n_heads);
+    }
+}
+
+typedef struct trail_job {
+    const ae_trail *args;
+} trail_job;
+
+static void trail_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const trail_job *job = context;
+    const ae_trail *a = job->args;
+    const ae_places *p = a->places;
+    (void)i_worker;
+    for (uint32_t h = 0; h < a->n_heads; h++) {
+        const float *places[AE_MAX_TRAIL];
+        for (uint32_t j = 0; j < a->n_taps; j++) {
+            const int32_t pos = p->pos[r] - (int32_t)((a->n_taps - 1 - j) * a->step);
+            places[j] = pos < 0 ? NULL : place_at(a->kv, a->layer, p, r, slot_at(p, r, pos), h);
+        }
+        ae_ref_trail(a, h, places, a->y + ((size_t)r * a->n_heads + h) * a->dim);
+    }
+}
+
+void ae_cpu_trail(ae_stream *stream, const ae_trail *args)
+{
+    const ae_places *p = args->places;
+    trail_job job = {args};
+    if (!slots_exist(stream, "trail", p, args->kv)) return;
+    for (uint32_t r = 0; r < p->n_rows; r++)
+        for (uint32_t h = 0; h < args->n_heads; h++)
+            memcpy(place_at(args->kv, args->layer, p, r, p->slot[r], h), args->x + ((size_t)r * args->n_heads + h) * args->dim,
+                   args->dim * sizeof *args->x);
+    if (p->n_rows > 4) ae_pool_run(stream->pool, trail_item, &job, p->n_rows);
+    else for (uint32_t r = 0; r < p->n_rows; r++) trail_item(&job, r, 0);
 }
 
 /* ---- Attention ----------------------------------------------------------------------------------------- */

@@ -163,6 +163,8 @@ void ae_cpu_attention(ae_stream *stream, const ae_attention *args);
 void ae_cpu_select(ae_stream *stream, const ae_select *args);
 void ae_cpu_rotate(ae_stream *stream, const ae_rotate *args);
 void ae_cpu_compress(ae_stream *stream, const ae_compress *args);
+void ae_cpu_ngrams(ae_stream *stream, const ae_ngrams *args);
+void ae_cpu_trail(ae_stream *stream, const ae_trail *args);
 
 /* draw.c */
 void ae_cpu_walk(ae_stream *stream, const ae_walk *args);
@@ -205,6 +207,7 @@ void ae_cpu_norm(ae_stream *stream, const ae_norm *args);
 void ae_cpu_axpy(ae_stream *stream, const ae_axpy *args);
 void ae_cpu_map(ae_stream *stream, const ae_map *args);
 void ae_cpu_mix(ae_stream *stream, const ae_row_mix *args);
+void ae_cpu_accord(ae_stream *stream, const ae_accord *args);
 void ae_cpu_hyper(ae_stream *stream, const ae_hyper *args);
 
 #endif

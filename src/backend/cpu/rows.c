@@ -158,6 +158,18 @@ static void hyper_item(void *context, uint32_t r, uint32_t i_worker)
     ae_ref_hyper(job->args, r);
 }
 
+static void accord_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const rows_job *job = context;
+    (void)i_worker;
+    ae_ref_accord(job->args, r);
+}
+
+void ae_cpu_accord(ae_stream *stream, const ae_accord *args)
+{
+    run_rows(stream, accord_item, args, args->n_rows);
+}
+
 void ae_cpu_hyper(ae_stream *stream, const ae_hyper *args)
 {
     run_rows(stream, hyper_item, args, args->n_rows);

@@ -179,6 +179,9 @@ OPERATION(moe, ae_moe)
 OPERATION(rope_table, ae_rope_table)
 NESTED_OPERATION(rope_kv, ae_rope_kv, places, ae_places)
 NESTED_OPERATION(compress, ae_compress, places, ae_places)
+NESTED_OPERATION(ngrams, ae_ngrams, places, ae_places)
+NESTED_OPERATION(trail, ae_trail, places, ae_places)
+OPERATION(accord, ae_accord)
 
 /* What follows the arguments of attention. */
 typedef struct attention_extra {
@@ -461,6 +464,9 @@ static void set_operations(ae_backend_ops *ops)
     ops->hyper = strict_hyper;
     ops->rotate = strict_rotate;
     ops->compress = strict_compress;
+    ops->ngrams = strict_ngrams;
+    ops->trail = strict_trail;
+    ops->accord = strict_accord;
     ops->rope_table = strict_rope_table;
     ops->rope_kv = strict_rope_kv;
     ops->attention = strict_attention;

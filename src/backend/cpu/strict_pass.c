@@ -271,6 +271,33 @@ uint64_t ae_cpu_hash_compress(const ae_compress *a)
     return h;
 }
 
+uint64_t ae_cpu_hash_ngrams(const ae_ngrams *a)
+{
+    uint64_t h = hash_places(0, a->places);
+    HASH_6(kv, layer, tokens, end, n_tokens, n_each);
+    h = ae_hash64(h, a->factors, sizeof a->factors);
+    h = ae_hash64(h, a->sizes, sizeof a->sizes);
+    h = ae_hash64(h, a->offsets, sizeof a->offsets);
+    HASH_OF(y);
+    return h;
+}
+
+uint64_t ae_cpu_hash_trail(const ae_trail *a)
+{
+    uint64_t h = hash_places(0, a->places);
+    HASH_6(kv, layer, n_heads, dim, n_taps, step);
+    HASH_3(x, weight, y);
+    return h;
+}
+
+uint64_t ae_cpu_hash_accord(const ae_accord *a)
+{
+    uint64_t h = 0;
+    HASH_6(n_rows, n_parts, dim, x, x2, scale);
+    HASH_2(y, y_stride);
+    return h;
+}
+
 uint64_t ae_cpu_hash_select(const ae_select *a)
 {
     uint64_t h = hash_places(0, a->places);

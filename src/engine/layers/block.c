@@ -54,6 +54,12 @@ void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, 
     b->input = ae_layout_add(l, h->keeps_input ? n * h->n_embd : 0, sizeof(float));
     b->streams = ae_layout_add(l, n * ae_model_n_streams(h) * h->n_embd, sizeof(float));
     b->coef = ae_layout_add(l, n * h->n_streams * (h->n_streams + 2), sizeof(float));
+    const size_t wide = h->hyper_rank ? n * h->n_streams * h->n_embd : 0;
+    b->hyper_in = ae_layout_add(l, wide, sizeof(float));
+    b->hyper_gate = ae_layout_add(l, wide, sizeof(float));
+    b->hyper_low = ae_layout_add(l, n * h->hyper_rank, sizeof(float));
+    b->memory_ids = ae_layout_add(l, n * h->memory.n_heads, sizeof *b->memory_ids);
+    b->memory_rows = ae_layout_add(l, n * h->memory.n_heads * h->memory.width, sizeof(float));
     b->laurel = ae_layout_add(l, n * h->laurel_rank, sizeof(float));
     b->banks = ae_layout_add(l, n * h->n_banks * h->n_embd, sizeof(float));
     b->bank_coef = ae_layout_add(l, h->n_banks ? n * (h->n_banks + 1) : 0, sizeof(float));
@@ -81,7 +87,7 @@ uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n
                              w.q, w.ff, h->adapters.rank, h->experts.n_ff_shared, h->experts.n_ff, h->experts.n_latent,
                              h->recur.n_heads * h->recur.value_dim, h->recur.n_dt,
                              h->compress.n_q, h->compress.n_groups * h->compress.n_out,
-                             h->hyper ? h->n_streams * h->n_embd : 0};
+                             h->hyper ? h->n_streams * h->n_embd : 0, h->hyper_rank, h->memory.n_heads * h->memory.width};
     uint32_t most = h->n_embd;
     for (uint32_t i = 0; i < n_layers; i++) {
         const ae_mla_hparams *m = &layers[i].spec.mla;
@@ -633,6 +639,7 @@ static ae_mixer mixer_of(const ae_block *b, const ae_layer_spec *s)
 static void hyper_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     if (mixer_of(b, s) == AE_MIXER_NONE) return;
+    if (l->memory.table) ae_block_remember(b, &l->memory);
     ae_block_hyper_enter(b, &l->hyper_mixer);
     mix(b, s->mixer, s, l, true);
     ae_block_hyper_leave(b);

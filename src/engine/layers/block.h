@@ -75,6 +75,10 @@ typedef struct ae_block {
     float *input;        /* [n_rows][n_embd] the stream before the layer, with keeps_input */
     float *streams;      /* [n_rows][n_streams][n_embd] all streams of rows that have several */
     float *coef;         /* [n_rows][n_streams * (n_streams + 2)] their coefficients */
+    /* with hyper_rank: [n_rows][n_streams][n_embd] x 2 normed streams, gates; [n_rows][hyper_rank] */
+    float *hyper_in, *hyper_gate, *hyper_low;
+    int32_t *memory_ids; /* [n_rows][memory.n_heads] rows of the table, with a memory */
+    float *memory_rows;  /* [n_rows][memory.n_heads * memory.width] */
     float *laurel;       /* [n_rows][laurel_rank] */
     float *banks;        /* [n_rows][n_banks][n_embd] what the stream was before layers that bank it */
     float *bank_coef;    /* [n_rows][n_banks + 1] their scores and the stream's */
@@ -198,6 +202,8 @@ void ae_block_hyper_enter(const ae_block *b, const ae_net_hyper *layer);
 void ae_block_hyper_leave(const ae_block *b);
 void ae_block_hyper_mean(const ae_block *b);
 void ae_block_hyper_end(const ae_block *b, const ae_net_hyper *layer);
+/* ngrams.c: adds to the streams what the layer's memory has about the last tokens. */
+void ae_block_remember(const ae_block *b, const ae_net_memory *layer);
 
 /* banks.c: attention residuals. banked: what a half of the layer reads, in rows of n_embd: the stream itself (before the first
  * bank), or mixed; bank: keeps the stream, if it begins anew in this layer; end: the stream becomes the sum that the

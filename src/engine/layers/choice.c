@@ -9,8 +9,32 @@ void ae_block_index_rows(const ae_block *b, const ae_net_layer *l, const ae_matm
     ae_matmul m = *input;
     m.n_weights = 0;
     ae_block_output(&m, l->mla.index_q, NULL, b->selection->q, (size_t)x->n_heads * x->head_dim, false);
-    ae_block_output(&m, l->mla.index_k, NULL, b->selection->k, x->head_dim, false);
+    ae_block_output(&m, l->mla.index_k, NULL, x->mean ? b->compress->index : b->selection->k, x->head_dim, false);
     ae_block_matmul(b, &m);
+}
+
+static void rotate(const ae_block *b, float *x, uint32_t n_heads, int rope)
+{
+    const ae_index_hparams *i = &b->h->index;
+    b->ops->rotate(b->stream, &(ae_rotate){.n_rows = b->n_rows, .n_heads = n_heads, .head_dim = i->head_dim,
+                                           .n_rot = b->h->ropes[rope].n_rot, .kind = i->neox ? AE_ROPE_NEOX : AE_ROPE_NORM,
+                                           .cos = b->cos[rope], .sin = b->sin[rope], .x = x});
+}
+
+/* Norms and rotates queries and means of keys, whose positions differ. All heads of the index weigh as much. */
+static void turn_means(const ae_block *b, const ae_net_layer *l)
+{
+    const ae_index_hparams *x = &b->h->index;
+    const ae_selection *to = b->selection;
+    b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = x->n_heads, .dim = x->head_dim, .x = to->q,
+                                       .x_stride = (size_t)x->n_heads * x->head_dim, .weight = l->mla.index_q_norm,
+                                       .eps = b->h->norm_eps});
+    b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = x->head_dim, .x = to->k,
+                                       .x_stride = x->head_dim, .weight = l->mla.index_k_norm, .eps = b->h->norm_eps});
+    rotate(b, to->q, x->n_heads, 0);
+    rotate(b, to->k, 1, x->pool_rope);
+    b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = x->n_heads, .x = b->ones, .y = to->weight,
+                                       .y_stride = x->n_heads});
 }
 
 void ae_block_choose(const ae_block *b, const ae_net_layer *l)
@@ -23,16 +47,18 @@ void ae_block_choose(const ae_block *b, const ae_net_layer *l)
         b->ops->compress(b->stream, &(ae_compress){
             .places = b->part_places, .kv = b->kv_parts, .layer = l->compress.index.kept, .dim = x->head_dim, .n_parts = 1,
             .every = x->pool, .x = b->compress->index, .ape = l->compress.index.ape, .y = to->k});
+    if (x->mean) turn_means(b, l);
+    const bool turned = x->mean || x->still;
     b->ops->rope_kv(b->stream, &(ae_rope_kv){
         .places = b->places, .kv = b->kv, .layer = l->kv_index, .n_heads = x->n_heads, .n_kv_heads = 1,
-        .head_dim = x->head_dim, .n_rot = x->still ? 0 : rope->n_rot, .kind = x->neox ? AE_ROPE_NEOX : AE_ROPE_NORM,
-        .cos = b->cos[0], .sin = b->sin[0], .q = to->q, .k = to->k, .q_norm = l->mla.index_q_norm,
-        .k_norm = normed ? l->mla.index_k_norm : NULL, .norm_eps = b->h->norm_eps});
+        .head_dim = x->head_dim, .n_rot = turned ? 0 : rope->n_rot, .kind = x->neox ? AE_ROPE_NEOX : AE_ROPE_NORM,
+        .cos = b->cos[0], .sin = b->sin[0], .q = to->q, .k = to->k, .q_norm = x->mean ? NULL : l->mla.index_q_norm,
+        .k_norm = normed && !x->mean ? l->mla.index_k_norm : NULL, .norm_eps = b->h->norm_eps});
     b->ops->select(b->stream, &(ae_select){
         .places = b->places, .kv = b->kv, .layer = l->kv_index, .n_heads = x->n_heads,
         .n_groups = x->block ? x->n_heads : 0, .block = x->pool ? x->pool : x->block, .pooled = x->pool > 0,
         .n_local = x->n_local, .n_most = to->n_most, .q = to->q,
-        .weight = l->mla.index_weight ? to->weight : NULL, .pos = to->pos, .n_inplace = to->n_inplace, .path = to->path});
+        .weight = l->mla.index_weight || x->mean ? to->weight : NULL, .pos = to->pos, .n_inplace = to->n_inplace, .path = to->path});
 }
 
 ae_places ae_block_chosen(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)

@@ -36,6 +36,49 @@ static void sum(const ae_block *b)
                                          .coef_stride = coef_stride(b), .in_step = 1, .y = b->x, .y_stride = n, .y_step = n});
 }
 
+static void map(const ae_block *b, float *x, uint32_t dim, size_t stride, float scale, const float *x2)
+{
+    b->ops->map(b->stream, &(ae_map){.kind = x2 || scale == 0.0f ? AE_MAP_GLU : AE_MAP_SCALE, .n_rows = b->n_rows, .dim = dim,
+                                     .x = x, .x_stride = stride, .a = scale, .x2 = x2, .x2_stride = stride,
+                                     .glu = AE_GLU_SIGMOID});
+}
+
+/* Writes the mean of all streams' parts of rows to b->x. */
+static void mean(const ae_block *b, const float *rows)
+{
+    const uint32_t n = b->h->n_embd, c = b->h->n_streams;
+    b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = rows, .x_stride = stride_of(b), .y = b->x, .y_stride = n});
+    for (uint32_t k = 1; k < c; k++)
+        b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, rows + (size_t)k * n, stride_of(b), b->x, n});
+    map(b, b->x, n, n, 1.0f / (float)c, NULL);
+}
+
+/* The form of low rank: b->x becomes the mean of the normed streams, each value through a gate. Where a block will add to the
+ * streams, the coefficients for it follow those that the other form has for its sum. */
+static void enter_low(const ae_block *b, const ae_net_hyper *l)
+{
+    const uint32_t n = b->h->n_embd, c = b->h->n_streams, wide = c * n, rank = b->h->hyper_rank;
+    float *inject = b->coef + c;
+    b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = wide, .x = b->streams, .x_stride = wide, .y = b->hyper_in,
+                                       .y_stride = wide});
+    b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = c, .dim = n, .x = b->hyper_in, .x_stride = wide,
+                                       .weight = l->norm, .eps = b->h->norm_eps, .each_group = true});
+    ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->hyper_in, .x_stride = wide};
+    ae_block_output(&m, l->down, NULL, b->hyper_low, rank, false);
+    ae_block_output(&m, l->inject, NULL, inject, coef_stride(b), false);
+    ae_block_matmul(b, &m);
+    map(b, b->hyper_low, rank, rank, 1.0f / (float)c, NULL);
+    m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_GLU, .x = b->hyper_low, .x_stride = rank, .glu = AE_GLU_SILU};
+    ae_block_output(&m, l->up, NULL, b->hyper_gate, wide, false);
+    ae_block_matmul(b, &m);
+    map(b, b->hyper_gate, wide, wide, 0.0f, b->hyper_in);
+    mean(b, b->hyper_gate);
+    if (!l->inject) return;
+    map(b, inject, c, coef_stride(b), 1.0f / (float)c, NULL);
+    map(b, inject, c, coef_stride(b), 0.0f, NULL);
+    map(b, inject, c, coef_stride(b), 2.0f, NULL);
+}
+
 void ae_block_hyper_begin(const ae_block *b)
 {
     const uint32_t n = b->h->n_embd;
@@ -46,6 +89,10 @@ void ae_block_hyper_begin(const ae_block *b)
 
 void ae_block_hyper_enter(const ae_block *b, const ae_net_hyper *l)
 {
+    if (b->h->hyper_rank) {
+        enter_low(b, l);
+        return;
+    }
     coefficients(b, l, b->h->hyper_iterations);
     sum(b);
 }
@@ -54,7 +101,7 @@ void ae_block_hyper_leave(const ae_block *b)
 {
     const uint32_t n = b->h->n_embd, c = b->h->n_streams;
     const size_t stride = stride_of(b);
-    if (!(b->h->hyper_magnitude > 0.0f))
+    if (!(b->h->hyper_magnitude > 0.0f) && !b->h->hyper_rank)
         b->ops->mix(b->stream, &(ae_row_mix){.n_rows = b->n_rows, .dim = n, .n_in = c, .n_out = c, .x = b->streams,
                                          .x_stride = stride, .x_step = n, .coef = b->coef + 2 * c,
                                          .coef_stride = coef_stride(b), .out_step = 1, .in_step = c, .y = b->streams,
@@ -67,17 +114,15 @@ void ae_block_hyper_leave(const ae_block *b)
 
 void ae_block_hyper_mean(const ae_block *b)
 {
-    const uint32_t n = b->h->n_embd, c = b->h->n_streams;
-    b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->streams, .x_stride = stride_of(b), .y = b->x,
-                                       .y_stride = n});
-    for (uint32_t k = 1; k < c; k++)
-        b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, b->streams + (size_t)k * n, stride_of(b), b->x, n});
-    b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = b->n_rows, .dim = n, .x = b->x, .x_stride = n,
-                                     .a = 1.0f / (float)c});
+    mean(b, b->streams);
 }
 
 void ae_block_hyper_end(const ae_block *b, const ae_net_hyper *l)
 {
+    if (b->h->hyper_rank) {
+        enter_low(b, l);
+        return;
+    }
     coefficients(b, l, 0);
     sum(b);
 }

@@ -72,7 +72,7 @@ static void delta(const ae_block *b, const ae_recur_hparams *r, const ae_net_lay
                                       .y = b->recur->y, .y_stride = values});
     ops->gated_norm(b->stream, &(ae_gated_norm){.n_rows = b->n_rows, .n_groups = r->n_heads, .dim = r->value_dim,
                                                 .x = b->recur->y, .x_stride = values, .z = z, .z_stride = values,
-                                                .weight = w->norm, .eps = h->norm_eps});
+                                                .weight = w->norm, .sigmoid = r->sigmoid, .eps = h->norm_eps});
 }
 
 /* A product over some columns of rows. */

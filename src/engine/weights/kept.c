@@ -26,7 +26,14 @@ static uint32_t kept_by(const ae_model *m, uint32_t i, ae_kv_layer *layers, uint
         windows[n] = compressed ? 0 : windows[n - 1];
         layers[n++] = (ae_kv_layer){1, h->index.head_dim - first, first, false};
         windows[n] = h->index.pool;
-        if (h->index.pool) layers[n++] = (ae_kv_layer){2, h->index.head_dim, 0, true}; /* what keys of pools are made from */
+        /* what keys of pools are made from */
+        if (h->index.pool) layers[n++] = (ae_kv_layer){h->index.mean ? 1 : 2, h->index.head_dim, 0, true};
+    }
+    if (m->layers[i].memory.table) {
+        windows[n] = h->memory.n_tokens;
+        layers[n++] = (ae_kv_layer){1, 1, 0, true};
+        windows[n] = (h->memory.n_taps - 1) * h->memory.n_tokens + 1;
+        layers[n++] = (ae_kv_layer){h->n_streams * (h->n_embd / h->memory.part), h->memory.part, 0, true};
     }
     if (!i && h->adapters.n) windows[n] = 0, layers[n++] = (ae_kv_layer){1, AE_SWITCH_DIM, 0, false};
     if (!compressed || !s->every) return n;
@@ -45,8 +52,9 @@ uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *wind
     uint32_t n = 0, at[AE_MAX_LAYERS] = {0};
     for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
         const ae_layer_spec *s = &m->layers[i].spec;
-        if (attends(s) && s->kv_from == (int)i) at[i] = n;
+        if ((attends(s) && s->kv_from == (int)i) || m->layers[i].memory.table) at[i] = n;
         n += kept_by(m, i, layers + n, windows + n);
+        if (of && m->layers[i].memory.table) of[i] = at[i]; /* such a layer does not attend */
         if (!attends(s)) continue;
         uint32_t *window = &windows[at[s->kv_from]]; /* the widest window of the layers that read it */
         if (!s->window || *window) *window = !s->window ? 0 : s->window > *window ? s->window : *window;

@@ -285,7 +285,7 @@ static void list_fields(ae_parts *p, const weight_field *weights, size_t n_weigh
 
 #define N_OF(array) (sizeof(array) / sizeof *(array))
 #define MOST_OF_WKV 36
-#define MOST_OF_OTHERS 24 /* compressors, hyper-connections */
+#define MOST_OF_OTHERS 40 /* compressors, hyper-connections, a memory */
 #define MOST_OF_BLOCK ((AE_NET_PARTS_PER_LAYER - MOST_OF_WKV - MOST_OF_OTHERS - 8) / 2)
 
 /* RWKV's mixer but for what it has of ae_recur_layer, and its channel mix, which lies where the mixer does. */
@@ -309,18 +309,39 @@ static void list_wkv(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_
     _Static_assert(N_OF(weights) + N_OF(vectors) + 5 + 1 <= MOST_OF_WKV, "room for all parts of RWKV's layers");
 }
 
+/* All numbers of a matrix as a vector. */
+static void list_all(ae_parts *p, ae_tensor_ref t, float **field)
+{
+    if (t) ae_parts_range(p, t, 0, (uint32_t)(t->ne[0] * t->ne[1]), field);
+}
+
 void ae_net_list_hyper(ae_parts *p, const ae_hyper_layer *from, ae_net_hyper *to)
 {
     ae_parts_weight(p, from->fn, AE_WEIGHT_MATMUL, &to->fn);
     ae_parts_vector(p, from->scale, &to->scale);
     ae_parts_vector(p, from->base, &to->base);
+    list_all(p, from->norm, &to->norm);
+    ae_parts_weight(p, from->down, AE_WEIGHT_MATMUL, &to->down);
+    ae_parts_weight(p, from->up, AE_WEIGHT_MATMUL, &to->up);
+    ae_parts_weight(p, from->inject, AE_WEIGHT_MATMUL, &to->inject);
+}
+
+static void list_memory(ae_parts *p, const ae_memory_layer *from, ae_net_memory *to)
+{
+    ae_parts_weight(p, from->table, AE_WEIGHT_LOOKUP, &to->table);
+    ae_parts_weight(p, from->key, AE_WEIGHT_MATMUL, &to->key);
+    ae_parts_weight(p, from->value, AE_WEIGHT_MATMUL, &to->value);
+    list_all(p, from->norm_key, &to->norm_key);
+    list_all(p, from->norm_query, &to->norm_query);
+    list_all(p, from->norm_conv, &to->norm_conv);
+    list_all(p, from->taps, &to->taps);
 }
 
 static void list_compressor(ae_parts *p, const ae_compressor *from, ae_net_compressor *to)
 {
     ae_parts_weight(p, from->kv, AE_WEIGHT_MATMUL, &to->kv);
     ae_parts_weight(p, from->gate, AE_WEIGHT_MATMUL, &to->gate);
-    if (from->ape) ae_parts_range(p, from->ape, 0, (uint32_t)(from->ape->ne[0] * from->ape->ne[1]), &to->ape);
+    list_all(p, from->ape, &to->ape);
     ae_parts_vector(p, from->norm, &to->norm);
 }
 
@@ -435,6 +456,7 @@ static void list_parts_of(ae_parts *p, const ae_hparams *h, const ae_layer *from
     if (from->compress.out_a)
         list_compress(p, h, from, stacked + 3 * (size_t)(h->experts.n + h->experts.n_chunks), to);
     list_compressor(p, &from->compress.index, &to->compress.index);
+    list_memory(p, &from->memory, &to->memory);
     if (from->mla.kv_a) list_mla(p, from, mixer->heads, stacked + 3 * (size_t)(h->experts.n + h->experts.n_chunks), to);
     p->of_ffn = true;
     ae_net_list_hyper(p, &from->hyper_ffn, &to->hyper_ffn);
@@ -611,6 +633,10 @@ static aerie_status number_kv_layers(ae_net *net, aerie_error *error)
         net->layers[i].kv_index = net->model->layers[i].spec.index == AE_INDEX_OWN ? s->at[s->of[i] + 1] : 0;
         net->layers[i].windowed = s->windows[s->of[i]];
         const ae_layer_spec *spec = &net->model->layers[i].spec;
+        if (net->model->layers[i].memory.table) {
+            net->layers[i].memory.kept_tokens = s->at[s->of[i]];
+            net->layers[i].memory.kept_rows = s->at[s->of[i] + 1];
+        }
         if (net->model->hparams.index.pool && spec->index == AE_INDEX_OWN)
             net->layers[i].compress.index.kept = s->at[s->of[i] + 2];
         if (spec->mixer != AE_MIXER_COMPRESSED || !spec->every) continue;

@@ -40,9 +40,16 @@ typedef struct ae_net_altup {
 
 /* Names as in ae_hyper_layer. */
 typedef struct ae_net_hyper {
-    ae_weight *fn;
-    float *scale, *base; /* device f32 */
+    ae_weight *fn, *down, *up, *inject;
+    float *scale, *base, *norm; /* device f32 */
 } ae_net_hyper;
+
+/* Names as in ae_memory_layer. */
+typedef struct ae_net_memory {
+    ae_weight *table, *key, *value;
+    float *norm_key, *norm_query, *norm_conv, *taps; /* device f32 */
+    uint32_t kept_tokens, kept_rows; /* layers of the device's store of layers with windows */
+} ae_net_memory;
 
 /* Names as in ae_compressor. */
 typedef struct ae_net_compressor {
@@ -104,6 +111,7 @@ typedef struct ae_net_layer {
     ae_net_mla mla;
     ae_net_hyper hyper_mixer, hyper_ffn;
     ae_net_compress compress;
+    ae_net_memory memory;
 } ae_net_layer;
 
 typedef struct ae_net {
@@ -152,7 +160,7 @@ void ae_net_kv_owners(const ae_model *model, uint32_t *owners, bool *own_rows);
 /* Writes to devices[as many] the device on which each of these entries lies. */
 void ae_net_kv_devices(const ae_model *model, const ae_split *split, uint8_t *devices);
 
-#define AE_NET_PARTS_PER_LAYER 216 /* beside ae_net_n_stacked */
+#define AE_NET_PARTS_PER_LAYER 232 /* beside ae_net_n_stacked */
 
 /* Weights of a layer that are in arrays: three for each expert and chunk expert, then two for each head of latent attention, or
  * one for each group of heads. */

@@ -1,5 +1,6 @@
-/* compress.c - the definitions of what DeepSeek-V4's layers add to attention and to the stream: compressed rows (ae_compress in
- * backend/attention.h) and the coefficients of streams (ae_hyper in backend/product.h), which all levels use.
+/* compress.c - the definitions of what DeepSeek-V4's and Qwen 4's layers add to attention and to the stream: compressed rows
+ * (ae_compress in backend/attention.h), a memory of n-grams (ae_ngrams, ae_trail, ae_accord) and the coefficients of streams
+ * (ae_hyper in backend/product.h), which all levels use.
  *
  * Owns nothing. Source: arXiv 2512.24880 (hyper-connections), llama.cpp's graph of deepseek4. */
 #include <math.h>
@@ -18,7 +19,12 @@ void ae_ref_compress(const ae_compress *a, const ae_member *members, uint32_t n,
 {
     const uint32_t dim = a->dim, parts = a->n_parts;
     float s[2 * AE_MAX_COMPRESSED];
-    for (uint32_t i = 0; i < dim; i++) {
+    for (uint32_t i = 0; i < dim && !a->ape; i++) {
+        float sum = 0;
+        for (uint32_t m = 0; m < n; m++) sum += head_of(&members[m], dim, members[m].part)[i];
+        y[i] = sum / (float)n;
+    }
+    for (uint32_t i = 0; i < dim && a->ape; i++) {
         float top = -INFINITY, sum = 0, v = 0;
         for (uint32_t m = 0; m < n; m++) {
             const uint32_t part = members[m].part;
@@ -31,6 +37,41 @@ void ae_ref_compress(const ae_compress *a, const ae_member *members, uint32_t n,
             sum += e;
         }
         y[i] = v / sum;
+    }
+}
+
+/* ---- A memory of n-grams ------------------------------------------------------------------------------ */
+
+void ae_ref_ngrams(const ae_ngrams *a, const int32_t *tokens, int32_t *y)
+{
+    for (uint32_t k = 0; k < (a->n_tokens - 1) * a->n_each; k++) {
+        uint64_t mixed = 0;
+        for (uint32_t j = 0; j < 2 + k / a->n_each; j++) mixed ^= (uint64_t)tokens[j] * a->factors[j];
+        y[k] = (int32_t)(mixed % a->sizes[k] + a->offsets[k]);
+    }
+}
+
+void ae_ref_trail(const ae_trail *a, uint32_t head, const float *const *places, float *y)
+{
+    const float *w = a->weight + (size_t)head * a->dim * a->n_taps;
+    for (uint32_t i = 0; i < a->dim; i++, w += a->n_taps) {
+        float s = 0;
+        for (uint32_t j = 0; j < a->n_taps; j++)
+            if (places[j]) s = fmaf(w[j], places[j][i], s);
+        y[i] = ae_siluf(s);
+    }
+}
+
+void ae_ref_accord(const ae_accord *a, size_t row)
+{
+    for (uint32_t k = 0; k < a->n_parts; k++) {
+        const size_t at = (row * a->n_parts + k) * a->dim;
+        float lane[16] = {0}, s = 0;
+        for (uint32_t i = 0; i < a->dim; i++) lane[i % 16] = fmaf(a->x[at + i], a->x2[at + i], lane[i % 16]);
+        for (uint32_t i = 0; i < 16; i++) s += lane[i];
+        s *= a->scale;
+        const float root = sqrtf(fmaxf(fabsf(s), 1e-6f)), g = s > 0 ? root : s < 0 ? -root : s;
+        a->y[row * a->y_stride + k] = 1.0f / (1.0f + ae_expf(-g));
     }
 }
 

@@ -35,6 +35,11 @@ typedef struct ae_member {
     uint32_t place, part, row;
 } ae_member;
 void ae_ref_compress(const ae_compress *args, const ae_member *members, uint32_t n, float *y);
+/* y [n_heads] of one row from its tokens [n_tokens], ended as ae_ngrams says. */
+void ae_ref_ngrams(const ae_ngrams *args, const int32_t *tokens, int32_t *y);
+/* y of one row and head, from its places [n_taps] in the pages of that head; NULL: it is before the text. */
+void ae_ref_trail(const ae_trail *args, uint32_t head, const float *const *places, float *y);
+void ae_ref_accord(const ae_accord *args, size_t row);
 /* The coefficients of one row. */
 void ae_ref_hyper(const ae_hyper *args, size_t row);
 ae_kv_write_fn ae_ref_kv_write_f16, ae_ref_kv_write_q8, ae_ref_kv_write_i16, ae_ref_kv_write_i16_q8, ae_ref_kv_write_q8_i16,
