@@ -41,8 +41,8 @@ aerie_status ae_bind_means_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers
     AE_TRY(ae_bind_per_layer(b, "attention.compress_ratios", false, h->n_layers, AE_COMPRESS_MOST, ratios));
     for (uint32_t i = 0; i < h->n_layers; i++) {
         if (ratios[i] && pool && ratios[i] != pool)
-            return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s has %u and %u; all layers that choose need pools of one size",
-                           ae_gguf_path(b->gguf), ae_bind_key(b, "attention.compress_ratios"), pool, ratios[i]);
+            return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s has %u and %u; all layers that choose need pools of "
+                           "one size", ae_gguf_path(b->gguf), ae_bind_key(b, "attention.compress_ratios"), pool, ratios[i]);
         pool = ratios[i] ? ratios[i] : pool;
         if (!ratios[i]) continue;
         layers[i].spec.index = AE_INDEX_OWN; /* layers without attention lose it again */
@@ -90,7 +90,8 @@ static aerie_status read_numbers(ae_binder *b, const char *suffix, uint32_t n, u
     for (uint32_t i = 0; i < n; i++) {
         int64_t v = -1;
         if (!kv || kv->type != AE_GGUF_ARRAY || kv->n < n || !ae_gguf_kv_int(kv, i, &v) || v < 0)
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s needs %u numbers of at least 0", ae_gguf_path(b->gguf), b->key, n);
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s needs %u numbers of at least 0", ae_gguf_path(b->gguf),
+                           b->key, n);
         to[i] = (uint64_t)v;
     }
     return AERIE_OK;
@@ -103,8 +104,8 @@ static aerie_status check_heads(ae_binder *b, const ae_memory_hparams *m)
     const uint64_t n_rows = t && t->ne[1] > 0 && t->ne[1] <= INT32_MAX ? (uint64_t)t->ne[1] : 0;
     for (uint32_t k = 0; k < m->n_heads; k++)
         if (!m->sizes[k] || m->sizes[k] > n_rows || m->offsets[k] > n_rows - m->sizes[k])
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: by %s and ple.head_vocab_sizes head %u reads %llu rows from row %llu "
-                           "on; tensor per_layer_token_embd.weight %s %llu rows", ae_gguf_path(b->gguf),
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: by %s and ple.head_vocab_sizes head %u reads %llu rows from row "
+                           "%llu on; tensor per_layer_token_embd.weight %s %llu rows", ae_gguf_path(b->gguf),
                            ae_bind_key(b, "ple.head_offsets"), k, (unsigned long long)m->sizes[k],
                            (unsigned long long)m->offsets[k], t ? "has" : "is missing:", (unsigned long long)n_rows);
     return AERIE_OK;

@@ -170,8 +170,8 @@ static inline uint32_t ae_index_first(const ae_index_hparams *index, uint32_t n_
     return n_rope < index->head_dim ? n_rope : index->head_dim / 2;
 }
 
-/* A memory of n-grams (Qwen 4): before its mixer, one layer adds to each stream what a table has about the row's token and those
- * before it. For each n from 2 to n_tokens, n_each hashes of the last n tokens name a row of the table. */
+/* A memory of n-grams (Qwen 4): before its mixer, one layer adds to each stream what a table has about the row's token and
+ * those before it. For each n from 2 to n_tokens, n_each hashes of the last n tokens name a row of the table. */
 typedef struct ae_memory_hparams {
     uint32_t n_tokens;  /* 0: there is none, and the rest is 0 */
     uint32_t layer;

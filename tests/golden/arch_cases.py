@@ -972,6 +972,64 @@ def glm5_next(f):
     return text_of(Keeping, config, state)
 
 
+def qwen4(f):
+    """Qwen 4's text model, whose table of n-grams gets other sizes than its seed gives."""
+    from check_arch_torch import qwen35
+    from transformers.models.qwen4_exp import modeling_qwen4_exp as kind
+    halves = {"hc_attn": "attn_hyper_connection", "hc_ffn": "mlp_hyper_connection"}
+    parts = {"norm": "hc_norm.weight", "down": "input_mix_weight_down.weight", "up": "input_mix_weight_up.weight",
+             "inject": "block_inject_weight.weight"}
+    own = {f"{half}_{part}": f"{to}.{end}" for half, to in halves.items() for part, end in parts.items()}
+    own |= {"ple_key": "ple.key_proj.weight", "ple_value": "ple.value_proj.weight", "ple_conv1d": "ple.conv1d.weight",
+            **{f"ple_norm_{c}": f"ple.norm_{c}.weight" for c in ("key", "query", "conv")},
+            "indexer.q_norm": "self_attn.indexer.q_layernorm.weight", "indexer.k_norm": "self_attn.indexer.k_layernorm.weight"}
+    taken, layer = {}, f["ple.layers"][0]
+    for name in list(f.tensors):
+        match = re.match(r"blk\.(\d+)\.(.*)\.weight", name)
+        if match and match[2] in own:
+            w, to = f.tensors.pop(name), own[match[2]]
+            if "norm" in to:
+                w = w.reshape(-1) - 1
+            taken[f"model.layers.{match[1]}.{to}"] = w[:, None, :] if "conv1d" in to else w
+        elif match and match[2] == "indexer.q_proj":
+            key = f.tensors.pop(name.replace("q_proj", "k_proj"))
+            both = np.concatenate([f.tensors.pop(name), key])
+            taken[f"model.layers.{match[1]}.self_attn.indexer.index_qk_proj.weight"] = both
+    for part in ("norm", "down", "up"):
+        w = f.tensors.pop(f"output_hc_{part}.weight")
+        taken[f"model.hyper_connection_mixer.{parts[part]}"] = w.reshape(-1) - 1 if part == "norm" else w
+    table = f.tensors.pop("per_layer_token_embd.weight")
+    f.keys |= {"feed_forward_length": 0, "full_attention_interval": 4}
+    _, config, state = qwen35(f, True)
+    values = {k: v for k, v in config.to_dict().items() if k not in ("model_type", "architectures", "transformers_version",
+                                                                     "layer_types", "full_attention_interval")}
+    chooses = any(f["attention.compress_ratios"])
+    values |= dict(layer_types=["linear_attention" if r else "indexed_attention" for r in f["attention.recurrent_layers"]],
+                   hc_count=f["hyper_connection.count"], hc_lowrank=f["hyper_connection.low_rank"], ple_layer_ids=[layer + 1],
+                   ple_embed_dim=f["embedding_length_per_layer_input"] * len(f["ple.head_offsets"]),
+                   ple_conv_kernel_size=f["ple.conv_kernel"], ngram_size=f["ple.ngram_size"],
+                   heads_per_ngram=f["ple.heads_per_ngram"], ngram_vocab_size_base=100, split_ngram_parts=1,
+                   eos_token_id=f["ple.eos_token_id"], indexer_n_heads=f["attention.indexer.head_count"], indexer_kv_heads=1,
+                   indexer_head_dim=f["attention.indexer.key_length"], indexer_budget=f["attention.indexer.top_k"],
+                   indexer_compress_ratio=max(f["attention.compress_ratios"]), output_gate_type="sigmoid")
+
+    class Hashing(kind.Qwen4ExpForCausalLM):
+        def __init__(self, config):
+            super().__init__(config)
+            own = self.model.layers[layer].ple.ple_embedding
+            own.layer_multipliers = torch.tensor(f["ple.layer_multipliers"])
+            own.ngram_heads_vocab_sizes = torch.tensor(f["ple.head_vocab_sizes"])
+            own.ngram_heads_offsets = torch.tensor(f["ple.head_offsets"])
+            own.ngram_embedding = torch.nn.Embedding(*table.shape)
+            for i, ratio in enumerate(f["attention.compress_ratios"]):
+                if not ratio and not f["attention.recurrent_layers"][i]:  # it sees all
+                    self.model.layers[i].self_attn.indexer.block_topk = 1 << 20
+                    self.model.layers[i].self_attn.indexer.token_budget = 1 << 10
+    assert chooses
+    state["model.layers.%d.ple.ple_embedding.ngram_embedding.weight" % layer] = table
+    return Hashing, kind.Qwen4ExpTextConfig(**values), taken | state
+
+
 def dots3(f):
     """dots3-note, whose scales of low-rank rows its files have in the norms before."""
     heads, windowed, rope = f["attention.head_count"], f["attention.sliding_window_pattern"], f["rope.dimension_count"]
@@ -1131,7 +1189,7 @@ MORE = {
     "hunyuan_vl": hunyuan_vl, "bitnet": bitnet, "dbrx": dbrx, "stablelm": stablelm, "gptneox": gptneox, "falcon": falcon,
     "mamba2": mamba2_alone, "mamba": mamba_alone, "jamba": jamba, "kimi-linear": kda, "bailingmoe3": kda,
     "falcon-h1": falcon_h1, "deepseek32": sparse_mla, "glm-dsa": sparse_mla, "dots3note": dots3, "hy_v4": hy_v4,
-    "deepseek4": deepseek4, "glm5-next": glm5_next,
+    "deepseek4": deepseek4, "glm5-next": glm5_next, "qwen4exp": qwen4,
     "minimax-m3": minimax_m3, "hrm_text": hrm_text,
     "olmo": as_llama(True, "OlmoForCausalLM", "OlmoConfig", clip_qkv=lambda f: f["attention.clamp_kqv"]),
     "gemma3n": gemma3n, "minimax-01": minimax_01,

@@ -273,6 +273,45 @@ BREAK(gates_are_values, l->compress.rows.gate = l->compress.rows.kv)
 BREAK(gates_of_index_are_values, l->compress.index.gate = l->compress.index.kv)
 BREAK(gates_of_pools_are_keys, if (l->compress.index.gate) l->compress.index.gate = l->mla.index_k)
 BREAK(places_of_pools, if (l->compress.index.ape) l->compress.index.ape = l->mla.index_k)
+BREAK(silu_of_delta, m->hparams.recur.sigmoid = false)
+BREAK(keys_norm_as_index_queries, l->mla.index_k_norm = l->mla.index_q_norm)
+BREAK(no_memory, l->memory.table = NULL)
+BREAK(one_norm_of_halves, l->hyper_ffn.norm = l->hyper_mixer.norm)
+BREAK(one_gate_of_halves, l->hyper_ffn.up = l->hyper_mixer.up)
+BREAK(one_share_of_halves, l->hyper_ffn.inject = l->hyper_mixer.inject)
+BREAK(keys_norm_as_queries, l->memory.norm_key = l->memory.norm_query)
+BREAK(values_norm_as_queries, l->memory.norm_conv = l->memory.norm_query)
+static void one_token_less(ae_model *m)
+{
+    m->hparams.memory.n_tokens = 2, m->hparams.memory.n_each *= 2;
+}
+
+static void other_end(ae_model *m)
+{
+    m->hparams.memory.end++;
+}
+
+static void one_tap_less(ae_model *m)
+{
+    m->hparams.memory.n_taps = 1;
+}
+
+static void other_factors(ae_model *m)
+{
+    const uint64_t f = m->hparams.memory.factors[0];
+    m->hparams.memory.factors[0] = m->hparams.memory.factors[1], m->hparams.memory.factors[1] = f;
+}
+
+static void other_sizes(ae_model *m)
+{
+    m->hparams.memory.sizes[0] = 97;
+}
+
+static void means_at_own_positions(ae_model *m)
+{
+    m->hparams.index.pool_rope = 0;
+}
+
 static void one_more_pool(ae_model *m)
 {
     m->hparams.index.n_most += m->hparams.index.pool;
@@ -697,6 +736,23 @@ static const struct fault {
     {"glm5-next", "both halves of a layer have their coefficients", 35, one_base_for_halves},
     {"glm5-next", "iterations of the mixing matrix", 35, other_iterations},
     {"glm5-next", "epsilon of coefficients", 35, larger_hyper_eps},
+    {"qwen4exp", "so many pools, not more", 32, one_more_pool},
+    {"qwen4exp", "attention sees chosen positions alone", 32, no_index},
+    {"qwen4exp", "means of keys rotate by their first position", 32, means_at_own_positions},
+    {"qwen4exp", "norm of index keys", 32, keys_norm_as_index_queries},
+    {"qwen4exp", "a sigmoid gates DeltaNet", 10, silu_of_delta},
+    {"qwen4exp", "a gate of the shared expert", 26, no_shared_gate},
+    {"qwen4exp", "both halves of a layer have their norms", 35, one_norm_of_halves},
+    {"qwen4exp", "both halves of a layer have their gates", 35, one_gate_of_halves},
+    {"qwen4exp", "both halves of a layer have their shares", 35, one_share_of_halves},
+    {"qwen4exp", "one layer has a memory", 36, no_memory},
+    {"qwen4exp", "hashes of two and of three tokens", 36, one_token_less},
+    {"qwen4exp", "a token that ends n-grams", 36, other_end},
+    {"qwen4exp", "earlier rows of a memory", 36, one_tap_less},
+    {"qwen4exp", "each place has a factor", 36, other_factors},
+    {"qwen4exp", "each hash has a size", 36, other_sizes},
+    {"qwen4exp", "norm of a memory's keys", 36, keys_norm_as_queries},
+    {"qwen4exp", "norm of a memory's values", 36, values_norm_as_queries},
     {"dots3note", "a norm of what rotates of a row", 7, no_key_norm},
     {"dots3note", "window", 3, no_window},
     {"dots3note", "attention sees chosen positions alone", 32, no_index},

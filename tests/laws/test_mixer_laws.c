@@ -43,6 +43,7 @@ static const struct mixer {
     {"adapters that tokens choose", "graniteswitch"},
     {"the start of the stream again", "talkie"}, {"several streams", "gemma3n"},
     {"compressed rows, hyper-connections", "deepseek4"}, {"pools, KDA, streams", "glm5-next"},
+    {"n-grams, means, low-rank streams", "qwen4exp"},
     {"shared small experts", "grovemoe"}, {"linear attention", "minimax-01"}, {"RWKV 6", "rwkv6"}, {"RWKV 7", "rwkv7"},
     {"RWKV 6, shared heads", "rwkv6qwen2"}, {"RWKV 7 and a gated network", "arwkv7"},
     {"scores by distance", "bloom"}, {"an early router", "smallthinker"}, {"softplus gates", "laguna"},

@@ -316,7 +316,8 @@ static void move_prefix(aerie_session *from, aerie_session *to, aerie_session *p
 static void test_recurrent_states(void **state)
 {
     static const char *const names[] = {"qwen35", "nemotron_h", "lfm2", "mamba2", "rwkv6", "rwkv7", "glm-dsa-shared",
-                                        "dots3note", "minimax-m3", "deepseek4", "glm5-next"};
+                                        "dots3note", "minimax-m3", "deepseek4", "glm5-next",
+                                        "qwen4exp", "hy_v4", "kimi-k3", "hrm_text", "graniteswitch"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         for (uint32_t kind = 0; kind < 4; kind += 2) {

@@ -276,7 +276,7 @@ static void walk(const char *arch, int every)
 static const char *const kinds[] = {"llama",     "gemma3", "gemma4", "gemma3n", "qwen3moe", "gemma4-moe", "deepseek2",
                                     "qwen35",    "lfm2",   "granitehybrid-moe", "mistral3", "command-r",  "bert",
                                     "modern-bert", "glm-dsa-shared", "dots3note", "minimax-m3", "deepseek4", "t5",
-                                    "kimi-k3", "glm5-next"};
+                                    "kimi-k3", "glm5-next", "qwen4exp"};
 
 static void test_kinds(void **state)
 {

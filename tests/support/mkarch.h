@@ -18,8 +18,8 @@
 #define MKARCH_CTX 256
 
 /* One model. The texts have one entry per line, its words separated by single spaces.
- *   keys:    TYPE NAME VALUE...  with the type u (u32), f (f32), b (bool), s (string), or I, U, B, F for an array (i32, u64, bool,
- *            f32); the name without the architecture that precedes it in the file, or whole after a dot.
+ *   keys:    TYPE NAME VALUE...  with the type u (u32), f (f32), b (bool), s (string), or I, U, B, F for an array (i32, u64,
+ *            bool, f32); the name without the architecture that precedes it in the file, or whole after a dot.
  *   tensors: LAYERS NAME INIT NE...  in the file's order of dimensions. LAYERS names the kinds of layers (letters of `layers`)
  *            that have the tensor, "*" all of them, "-" the model itself. ".weight" is appended to a name without a dot
  *            (nextn. and shortconv. aside); a trailing dot stands for a name without suffix. INIT is a letter, and a gain

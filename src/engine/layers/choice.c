@@ -58,7 +58,8 @@ void ae_block_choose(const ae_block *b, const ae_net_layer *l)
         .places = b->places, .kv = b->kv, .layer = l->kv_index, .n_heads = x->n_heads,
         .n_groups = x->block ? x->n_heads : 0, .block = x->pool ? x->pool : x->block, .pooled = x->pool > 0,
         .n_local = x->n_local, .n_most = to->n_most, .q = to->q,
-        .weight = l->mla.index_weight || x->mean ? to->weight : NULL, .pos = to->pos, .n_inplace = to->n_inplace, .path = to->path});
+        .weight = l->mla.index_weight || x->mean ? to->weight : NULL, .pos = to->pos,
+        .n_inplace = to->n_inplace, .path = to->path});
 }
 
 ae_places ae_block_chosen(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)

@@ -47,7 +47,8 @@ static void map(const ae_block *b, float *x, uint32_t dim, size_t stride, float 
 static void mean(const ae_block *b, const float *rows)
 {
     const uint32_t n = b->h->n_embd, c = b->h->n_streams;
-    b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = rows, .x_stride = stride_of(b), .y = b->x, .y_stride = n});
+    b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = rows, .x_stride = stride_of(b), .y = b->x,
+                                       .y_stride = n});
     for (uint32_t k = 1; k < c; k++)
         b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, rows + (size_t)k * n, stride_of(b), b->x, n});
     map(b, b->x, n, n, 1.0f / (float)c, NULL);
