@@ -155,8 +155,8 @@ typedef struct ae_compress {
     uint32_t layer;   /* of the store */
     uint32_t dim, n_parts, every;
     const float *x;   /* [n_rows][2 n_parts][dim] what the rows keep */
-    const float *ape; /* [every][n_parts][dim]; NULL: a position keeps values alone, [n_parts][dim], and y is their mean: a chain
-                       * of sums from 0, divided by their number */
+    const float *ape; /* [every][n_parts][dim]; NULL: a position keeps values alone, [n_parts][dim], and y is their mean: a
+                       * chain of sums from 0, divided by their number */
     float *y;         /* [n_rows][dim] */
 } ae_compress;
 

@@ -108,7 +108,8 @@ typedef struct ae_norm {
 } ae_norm;
 
 /* How well parts of rows agree: y = 1 / (1 + e^-g), g = sign(s) sqrt(max(|s|, 1e-6)), s the dot of part k of x and part k of
- * x2, times scale. A dot is 16 chains of fmaf from 0, of the elements i with equal i % 16, ascending, and the chain of their sum. */
+ * x2, times scale. A dot is 16 chains of fmaf from 0, of the elements i with equal i % 16, ascending, and the chain of their
+ * sum. */
 typedef struct ae_accord {
     uint32_t n_rows, n_parts, dim;
     const float *x, *x2; /* [n_rows][n_parts * dim] x 2 */
