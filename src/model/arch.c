@@ -117,7 +117,7 @@ static const ae_arch archs[] = {
      .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE, .shared_default = true, .expert_by_tensor = true},
     {.name = "exaone-moe", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .window_period = 4, .window = 128,
      .full_rope = AE_ROTATION_NONE, .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE,
-     .shared_default = true},
+     .shared_default = true, .nextn_window = true},
     {.name = "mellum", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .window_period = 4, .window_rope = AE_ROTATION_PLAIN,
      .experts = EXPERTS, .renorm = true, .split_ff = true},
     {.name = "afmoe", .rope_neox = true, .norms = AE_NORMS_PRE_POST, .scale_embedding = true, .qk_norm = AE_QK_NORM_HEAD,
@@ -207,7 +207,7 @@ static const ae_arch archs[] = {
     /* others */
     {.name = "seed_oss", .rope_neox = true, .ffn_norm = POST_ATTENTION},
     {.name = "exaone4", .rope_neox = true, .norms = AE_NORMS_POST, .qk_norm = AE_QK_NORM_HEAD, .window_period = 4,
-     .window = 4096, .only_layers = 64, .full_rope = AE_ROTATION_NONE},
+     .window = 4096, .only_layers = 64, .full_rope = AE_ROTATION_NONE, .nextn_window = true},
     {.name = "jais2", .rope_neox = true, .layer_norm = true, .activation = AE_ACTIVATION_RELU2, .ungated = true},
     {.name = "orion", .rope_neox = true, .layer_norm = true},
     {.name = "codeshell", .rope_neox = true, .layer_norm = true, .activation = AE_ACTIVATION_GELU, .ungated = true,

@@ -191,6 +191,7 @@ typedef struct ae_arch {
     bool activation_key; /* hidden_activation may name another activation */
     bool ungated;
     bool nextn_pre;      /* ae_hparams.nextn_pre */
+    bool nextn_window;   /* MTP blocks have the window, unless an array reaches them and says otherwise */
     bool nextn_both;     /* ONE: an MTP block has attention and a feed-forward block; it ends with a layer norm */
     /* scalars; 0: the usual value */
     float embedding_scale, logit_factor, yarn_beta_fast;

@@ -217,7 +217,8 @@ static aerie_status read_windows(ae_binder *b, ae_hparams *h, ae_layer *layers)
     if (kv && kv->type == AE_GGUF_ARRAY)
         AE_TRY(ae_bind_per_layer(b, "attention.sliding_window_pattern", false, h->n_layers, 1, windowed));
     for (uint32_t i = 0; i < b->n_specs; i++) {
-        windowed[i] |= a->mla_window && i >= h->n_layers;
+        const bool told = kv && kv->type == AE_GGUF_ARRAY && i < kv->n;
+        windowed[i] |= i >= h->n_layers && (a->mla_window || (a->nextn_window && !told));
         layers[i].spec.window = !windowed[i] ? 0 : a->near ? window / 2 + 1 : window;
         layers[i].spec.chunked = windowed[i] && a->chunked;
     }

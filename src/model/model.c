@@ -436,7 +436,7 @@ static aerie_status check_nextn(const ae_binder *b, const ae_hparams *h)
     const bool tempered = b->arch->temperature && (!b->arch->mla || h->temp_scale != 0.0f);
     const ae_arch_norms norms = b->arch->norms;
     const bool placed = norms == AE_NORMS_PRE || norms == AE_NORMS_PRE_POST || norms == AE_NORMS_PARALLEL ||
-                        (norms == AE_NORMS_ONE && b->arch->nextn_both);
+                        norms == AE_NORMS_POST || (norms == AE_NORMS_ONE && b->arch->nextn_both);
     if (!placed || b->arch->shared_kv ||
         b->arch->layer_embedding || b->arch->adds_start || b->arch->no_attention || tempered || b->arch->chunked ||
         b->arch->layer_norm || b->arch->hyper_apart || b->arch->hyper_mean ||

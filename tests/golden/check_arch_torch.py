@@ -654,7 +654,10 @@ def mtp_logits(model, tokens, hidden, state, layer):
     block.load_state_dict({name if name.startswith(own) else "mtp_block." + name: w for name, w in state.items()})
     positions = torch.arange(1, tokens.shape[1])[None]
     x = torch.nn.functional.embedding(tokens[:, 1:], embedding)
-    mask = torch.full((positions.shape[1],) * 2, -torch.inf).triu(1)[None, None]
+    mask = torch.full((positions.shape[1],) * 2, -torch.inf).triu(1)
+    if model.config.model_type == "exaone_moe":  # as in the layer that it is like
+        mask += torch.full(mask.shape, -torch.inf).tril(-model.config.sliding_window)
+    mask = mask[None, None]
     rotation = trunk.rotary_emb(x, positions)
     return block(x, hidden[:, :-1], rotation, mask, positions, None) @ head.T
 
@@ -697,6 +700,8 @@ def torch_logits(f, tokens):
             return logits, None
         part = "attn_kv_a_mqa" if any("kv_a_proj" in name for name in block) else "attn_output"
         layer = max(i for i in range(f.n_layers) if f"blk.{i}.{part}.weight" in f.tensors)
+        if f.arch == "exaone-moe":  # a dense layer with a window, as the first one
+            layer = 0
         hidden = model.model(tokens, use_cache=False).last_hidden_state
         return logits, mtp_logits(model, tokens, hidden, block, layer)[0].double().numpy()
 

@@ -103,7 +103,7 @@ LEAD = {"deepseek4": 160}
 
 
 # Architectures of whose MTP blocks the library has no graph.
-NO_BLOCKS = ("bailingmoe2", "exaone-moe", "dots3note")
+NO_BLOCKS = ("bailingmoe2", "exaone-moe", "exaone4", "dots3note")
 CHAINED = ("deepseek4-mtp", "mimo2-mtp", "step35-mtp")
 
 

@@ -171,6 +171,9 @@ const mkarch_spec mkarch_specs[] = {
     {"exaone4", "exaone4", "aaaa", ROWS(64, 96) RMS HEADS(4, 2, 16) ROPE(16, 10000),
      TIED "- rope_freqs f 8\n" QKVO("*", 64, 32)
          QK_NORM("*", 16, 16) "* post_attention_norm n 64\n* post_ffw_norm n 64\n" FFN("*", 96)},
+    {"exaone4-mtp", "exaone4", "aaM", ROWS(64, 96) RMS HEADS(4, 2, 16) ROPE(16, 10000) "u nextn_predict_layers 1\n",
+     TIED QKVO("*", 64, 32) QK_NORM("*", 16, 16) "* post_attention_norm n 64\n* post_ffw_norm n 64\n" FFN("*", 96)
+         NEXTN("M") "M nextn.shared_head_norm n 64\n"},
     {"exaone4-32b", "exaone4", LETTERS_16("aaaa"),
      ROWS(32, 32) RMS HEADS(4, 2, 8) ROPE(8, 10000) "u attention.sliding_window 16\n",
      "- token_embd e2 32 264\n- output_norm n 32\n- output w2 32 264\n- rope_freqs f 4\n* attn_q w 32 32\n* attn_k w 32 16\n"
