@@ -1066,7 +1066,7 @@ def dots3(f):
     config["rope_parameters"] = {"sliding_attention": {"rope_type": "default", "rope_theta": f["rope.freq_base_swa"]},
                                  "indexed_attention": {"rope_type": "default", "rope_theta": f["rope.freq_base"]}}
     layer = {"attn_k_norm": "self_attn.k_rope_only_layernorm", "attn_gate": "self_attn.g_proj"}
-    state = {k: v for k, v in state_of(f, layer, change=change).items() if f"layers.{f.n_layers}." not in k}
+    state = state_of(f, layer, change=change)
     from transformers.models.dots3_note.modeling_dots3_note import Dots3NoteForCausalLM
     from transformers.models.dots3_note.configuration_dots3_note import Dots3NoteTextConfig
     return Dots3NoteForCausalLM, Dots3NoteTextConfig(**config), state

@@ -8,6 +8,7 @@ logits with those of NAME.bin, and of an MTP block with those of NAME.nextn.bin.
 Exit status 1 if one differs where it should not; 77 if a package is missing.
 """
 import argparse
+import copy
 import os
 import re
 import struct
@@ -646,7 +647,10 @@ def mtp_logits(model, tokens, hidden, state, layer):
     """Of the block whose weights are `state`: rows 1 on, each from its token and the trunk's normed row before it."""
     from transformers.modeling_layers import MtpLayer
     trunk = model.model
-    block = MtpLayer(model.config, type(trunk.layers[layer]), type(trunk.norm), layer).float().eval()
+    config = copy.deepcopy(model.config)
+    if config.model_type.startswith("dots3"):
+        config.mlp_layer_types[layer] = "dense"
+    block = MtpLayer(config, type(trunk.layers[layer]), type(trunk.norm), layer).float().eval()
     embedding = state.pop("embed_tokens.weight", trunk.embed_tokens.weight)
     head = state.pop("head.weight", model.lm_head.weight)
     state.setdefault("post_norm.weight", trunk.norm.weight)
@@ -655,10 +659,11 @@ def mtp_logits(model, tokens, hidden, state, layer):
     positions = torch.arange(1, tokens.shape[1])[None]
     x = torch.nn.functional.embedding(tokens[:, 1:], embedding)
     mask = torch.full((positions.shape[1],) * 2, -torch.inf).triu(1)
-    if model.config.model_type == "exaone_moe":  # as in the layer that it is like
+    if model.config.model_type.startswith(("exaone_moe", "dots3")):  # as in the layer that it is like
         mask += torch.full(mask.shape, -torch.inf).tril(-model.config.sliding_window)
     mask = mask[None, None]
-    rotation = trunk.rotary_emb(x, positions)
+    kinds = ["sliding_attention"] if config.model_type.startswith("dots3") else []
+    rotation = trunk.rotary_emb(x, positions, *kinds)
     return block(x, hidden[:, :-1], rotation, mask, positions, None) @ head.T
 
 
@@ -700,8 +705,8 @@ def torch_logits(f, tokens):
             return logits, None
         part = "attn_kv_a_mqa" if any("kv_a_proj" in name for name in block) else "attn_output"
         layer = max(i for i in range(f.n_layers) if f"blk.{i}.{part}.weight" in f.tensors)
-        if f.arch == "exaone-moe":  # a dense layer with a window, as the first one
-            layer = 0
+        if f.arch in ("exaone-moe", "dots3note"):  # dense, with a window: as the first one, as the first one with a window
+            layer = 0 if f.arch == "exaone-moe" else f["attention.sliding_window_pattern"].index(True)
         hidden = model.model(tokens, use_cache=False).last_hidden_state
         return logits, mtp_logits(model, tokens, hidden, block, layer)[0].double().numpy()
 

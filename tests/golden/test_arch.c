@@ -414,7 +414,7 @@ static void test_mtp_logits(void **state)
     static const char *const names[] = {"qwen35-mtp", "qwen35moe", "glm4moe", "qwen3next-mtp", "glm4.7-flash-mtp",
                                         "bailingmoe2", "deepseek32-mtp", "bailingmoe3", "deepseek4-mtp", "hy_v3-mtp",
                                         "mimo2-mtp", "step35-mtp", "cohere2moe-mtp", "nemotron_h_moe-mtp",
-                                        "exaone-moe-mtp", "exaone4-mtp"};
+                                        "exaone-moe-mtp", "exaone4-mtp", "dots3note-mtp", "glm4-mtp", "glm-dsa-mtp"};
     static const char *const more[] = {"deepseek4-mtp", "mimo2-mtp", "step35-mtp"}; /* with drafts after each row */
     static golden text, ahead;
     static float logits[ROWS][MKARCH_VOCAB], chained[ROWS][MKARCH_VOCAB];

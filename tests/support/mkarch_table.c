@@ -141,6 +141,9 @@ const mkarch_spec mkarch_specs[] = {
      GRANITE_EMBED PRE_NORMS QKVO("*", 96, 48) ROUTER("*", 8) STACK("*", 8, 48) SHARED("*", 32)},
     {"glm4", "glm4", "aaaa", ROWS(64, 96) RMS HEADS(4, 2, 24) ROPE(12, 10000),
      EMBED OUTPUT GEMMA_NORMS QKVO("*", 96, 48) QKV_BIAS("*", 96, 48) "* ffn_up w 64 192\n* ffn_down w2 96 64\n"},
+    {"glm4-mtp", "glm4", "aaM", ROWS(64, 96) RMS HEADS(4, 2, 24) ROPE(12, 10000) "u nextn_predict_layers 1\n",
+     EMBED OUTPUT GEMMA_NORMS QKVO("*", 96, 48) QKV_BIAS("*", 96, 48) "* ffn_up w 64 192\n* ffn_down w2 96 64\n" NEXTN("M")
+         "M nextn.shared_head_norm n 64\n"},
     {"glm4-sections", "glm4", "aaaa", ROWS(64, 96) RMS HEADS(4, 2, 24) ROPE(12, 10000) "I rope.dimension_sections 2 2 2 0\n",
      EMBED OUTPUT GEMMA_NORMS QKVO("*", 96, 48) QKV_BIAS("*", 96, 48) "* ffn_up w 64 192\n* ffn_down w2 96 64\n"},
     {"hunyuan-dense", "hunyuan-dense", "aaaa", LLAMA_LIKE, TIED LLAMA_BLOCK QK_NORM("*", 24, 24)},
