@@ -377,7 +377,9 @@ aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, co
         AE_TRY(ae_bind_layer(b, i, "attn_k.bias", false, 0, kv, &l->bk));
         AE_TRY(ae_bind_layer(b, i, "attn_v.bias", false, 0, v, &l->bv));
     }
-    AE_TRY(ae_bind_layer(b, i, "attn_output.weight", true, e, spec->n_heads * value_dim, &l->wo));
+    /* T5's files call it so */
+    AE_TRY(ae_bind_layer(b, i, b->blocks ? "attn_o.weight" : "attn_output.weight", true, e, spec->n_heads * value_dim,
+                         &l->wo));
     if (b->arch->sub_norms)
         AE_TRY(ae_bind_layer(b, i, "attn_sub_norm.weight", true, 0, spec->n_heads * value_dim, &l->attn_sub_norm));
     return ae_bind_layer(b, i, "attn_output.bias", false, 0, e, &l->bo);

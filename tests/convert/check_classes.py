@@ -419,7 +419,7 @@ def rwkv7_raw(f):
 
 
 T5 = {"attn_norm": "0.layer_norm", "attn_rel_b": "0.SelfAttention.relative_attention_bias",
-      **{f"attn_{x}": f"0.SelfAttention.{x[0]}" for x in ("q", "k", "v", "output")},
+      **{f"attn_{x}": f"0.SelfAttention.{x}" for x in "qkvo"},
       "cross_attn_norm": "1.layer_norm", **{f"cross_attn_{x}": f"1.EncDecAttention.{x}" for x in "qkvo"}}
 
 

@@ -333,7 +333,7 @@ def two_sided(permuted=False):
 
 T5_PART = {"attn_norm": "0.layer_norm", "attn_rel_b": "0.SelfAttention.relative_attention_bias",
            "attn_q": "0.SelfAttention.q", "attn_k": "0.SelfAttention.k", "attn_v": "0.SelfAttention.v",
-           "attn_output": "0.SelfAttention.o", "cross_attn_norm": "1.layer_norm", "cross_attn_q": "1.EncDecAttention.q",
+           "attn_o": "0.SelfAttention.o", "cross_attn_norm": "1.layer_norm", "cross_attn_q": "1.EncDecAttention.q",
            "cross_attn_k": "1.EncDecAttention.k", "cross_attn_v": "1.EncDecAttention.v", "cross_attn_o": "1.EncDecAttention.o"}
 
 

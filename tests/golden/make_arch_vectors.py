@@ -23,6 +23,7 @@ import sys
 import tempfile
 
 ROWS, VOCAB, N_CTX = 96, 264, 256
+SOURCE = 40  # of the tokens, for encoder-decoders: what the others are written about
 
 
 class ModelParams(C.Structure):
@@ -66,6 +67,10 @@ def load_library(path, log):
     lib.llama_init_from_model.restype = C.c_void_p
     lib.llama_init_from_model.argtypes = [C.c_void_p, ContextParams]
     lib.llama_decode.argtypes = [C.c_void_p, Batch]
+    lib.llama_encode.argtypes = [C.c_void_p, Batch]
+    lib.llama_set_embeddings.argtypes = [C.c_void_p, C.c_bool]
+    for name in ("llama_model_has_encoder", "llama_model_has_decoder"):
+        getattr(lib, name).argtypes, getattr(lib, name).restype = [C.c_void_p], C.c_bool
     lib.llama_model_n_embd.argtypes = [C.c_void_p]
     lib.llama_model_n_embd_out.argtypes = [C.c_void_p]
     lib.llama_get_memory.argtypes, lib.llama_get_memory.restype = [C.c_void_p], C.c_void_p
@@ -107,12 +112,16 @@ NO_BLOCKS = ("bailingmoe2", "exaone-moe", "exaone4", "dots3note")
 CHAINED = ("deepseek4-mtp", "mimo2-mtp", "step35-mtp")
 
 
-def decode(lib, context, tokens, first, hidden=None):
-    """Rows of consecutive positions in one batch; hidden: a row each, beside the token. Logits [rows][vocab], or None."""
+def batch_of(tokens, first):
     n = len(tokens)
     seq = C.c_int32(0)
-    batch = Batch(n, (C.c_int32 * n)(*tokens), None, (C.c_int32 * n)(*range(first, first + n)), (C.c_int32 * n)(*[1] * n),
-                  (C.POINTER(C.c_int32) * n)(*[C.pointer(seq)] * n), (C.c_int8 * n)(*[1] * n))
+    return Batch(n, (C.c_int32 * n)(*tokens), None, (C.c_int32 * n)(*range(first, first + n)), (C.c_int32 * n)(*[1] * n),
+                 (C.POINTER(C.c_int32) * n)(*[C.pointer(seq)] * n), (C.c_int8 * n)(*[1] * n))
+
+
+def decode(lib, context, tokens, first, hidden=None):
+    """Rows of consecutive positions in one batch; hidden: a row each, beside the token. Logits [rows][vocab], or None."""
+    n, batch = len(tokens), batch_of(tokens, first)
     if hidden:
         flat = [x for row in hidden for x in row]
         values = (C.c_float * len(flat))(*flat)
@@ -121,6 +130,23 @@ def decode(lib, context, tokens, first, hidden=None):
         return None
     logits = lib.llama_get_logits(context)
     return [logits[i * VOCAB:(i + 1) * VOCAB] for i in range(n)] if logits else []
+
+
+def embedded(lib, model, context, n):
+    width = lib.llama_model_n_embd(model)
+    values = lib.llama_get_embeddings(context)
+    return [values[i * width:(i + 1) * width] + [0.0] * (VOCAB - width) for i in range(n)]
+
+
+def cross(lib, model, context, tokens):
+    """The encoder's rows; of a model with a decoder those of the first SOURCE tokens, then logits of the text after them."""
+    n = SOURCE if lib.llama_model_has_decoder(model) else len(tokens)
+    lib.llama_set_embeddings(context, True)
+    if lib.llama_encode(context, batch_of(tokens[:n], 0)) != 0:
+        return None
+    rows = embedded(lib, model, context, n)
+    lib.llama_set_embeddings(context, False)
+    return rows + [list(row) for row in decode(lib, context, tokens[n:], 0)] if n < len(tokens) else rows
 
 
 def blocks(lib, model, cp, tokens, hidden, n_blocks):
@@ -165,13 +191,13 @@ def run(lib, path, tokens, nextn, encoder):
     with open(path, "rb") as f:
         head = f.read(100)
     lead = max([n for arch, n in LEAD.items() if arch.encode() in head], default=0)
-    rows = decode(lib, context, [tokens[i % ROWS] for i in range(lead)] + tokens, 0) if context and not encoder else None
-    rows = rows and rows[lead:]
+    crosses = context and lib.llama_model_has_encoder(model)
+    rows = decode(lib, context, [tokens[i % ROWS] for i in range(lead)] + tokens, 0) if (
+        context and not encoder and not crosses) else None
+    rows = cross(lib, model, context, tokens) if crosses else rows and rows[lead:]
     if context and encoder:
         decode(lib, context, tokens, 0)
-        width = lib.llama_model_n_embd(model)
-        values = lib.llama_get_embeddings(context)
-        rows = [values[i * width:(i + 1) * width] + [0.0] * (VOCAB - width) for i in range(len(tokens))]
+        rows = embedded(lib, model, context, len(tokens))
     ahead = chained = None
     if rows and nextn:
         width = lib.llama_model_n_embd_out(model)

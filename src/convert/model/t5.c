@@ -17,7 +17,7 @@
         PLAIN(place ".layer_norm", "ffn_norm")
 #define SELF                                                                                                                   \
     PLAIN("layer.0.layer_norm", "attn_norm"), ATTENTION("layer.0.SelfAttention", "attn_"),                                     \
-        PLAIN("layer.0.SelfAttention.o", "attn_output"),                                                                       \
+        PLAIN("layer.0.SelfAttention.o", "attn_o"),                                                                       \
         {"layer.0.SelfAttention.relative_attention_bias", "attn_rel_b", AE_RULE_F32, false}
 
 static const ae_convert_rule encoder[] = {SELF, FFN("layer.1"), {NULL, NULL, AE_RULE_PLAIN, false}};
