@@ -16,13 +16,12 @@ SEAM = os.path.join(TOP, "src", "backend")
 # What is not read by name, and why that is right.
 UNREAD = {
     ("ae_walk_tree", "ends"): "read by draw_host.c, which walks what the device found",
-    ("ae_moe", "given_stride"): "streams with given experts (moe.given) are refused",
-    ("ae_rope_table", "every"): "only attention over compressed rows has it, whose streams are refused",
 }
 # Structs whose fields operations take; those of a CPU's own or of what is lent as a whole are not among them.
 STRUCTS = ["ae_matmul", "ae_head_matmul", "ae_norm", "ae_axpy", "ae_map", "ae_copy", "ae_moe", "ae_routing", "ae_places",
            "ae_rope_table", "ae_rope_kv", "ae_attention", "ae_row_mix", "ae_conv", "ae_recur", "ae_gated_norm", "ae_walk",
-           "ae_walk_tree", "ae_propose", "ae_propose_row", "ae_state_layer", "ae_state_pass", "ae_kv_commit_args"]
+           "ae_walk_tree", "ae_propose", "ae_propose_row", "ae_state_layer", "ae_state_pass", "ae_kv_commit_args",
+           "ae_attention_more", "ae_select", "ae_hyper", "ae_rotate", "ae_compress"]
 ENUMS = ["ae_state_kind", "ae_map_kind", "ae_glu", "ae_input", "ae_gate", "ae_kv_type", "ae_rope_kind"]
 
 

@@ -31,12 +31,13 @@
 
 #include "kernels_random.inc"
 #include "device_rig.inc"
-#define N_GLUS AE_GLU_SITU /* functions that GPUs run, too */
+#define N_GLUS AE_GLUS
 #include "device_product.inc"
 #include "device_rows.inc"
 
 #define MAX_KV_ROWS 1024 /* rows of a pass that fills a store */
 #include "device_kv.inc"
+#include "device_compress.inc"
 #include "device_recur.inc"
 #include "device_moe.inc"
 static int open_plain(void **state);
@@ -55,7 +56,9 @@ static int open_plain(void **state)
 static int open_long(void **state)
 {
     return open_plain(state) || !streams_open((ae_stream_options){.max_rows = MAX_KV_ROWS, .max_in = MAX_IN,
-                                                                  .n_selected_from = SELECTED_FROM});
+                                                                  .n_selected_from = SELECTED_FROM, .selects_blocks = true,
+                                                                  .n_gathered = MOST_GATHERED, .gathered_dim = 512,
+                                                                  .gathered_type = AE_KV_F32, .biased = true, .hyper = true});
 }
 
 static int open_recurrent(void **state)
@@ -73,7 +76,7 @@ static int open_moe(void **state)
     if (open_plain(state)) return 1;
     (void)streams_open((ae_stream_options){.max_rows = is_large ? 256 : 40, .max_in = width,
                                            .moe = {MOE_MAX_EXPERTS, MOE_MAX_USED, width, width, width, true,
-                                                   MOE_MAX_EACH, false}});
+                                                   MOE_MAX_EACH, true}});
     return 0;
 }
 
@@ -86,6 +89,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest groups[] = {
         GROUP(lookup), GROUP(matmul), GROUP(head_matmul),
         GROUP(norm), GROUP(axpy), GROUP(map), GROUP(mix), GROUP(copy), GROUP(rope_table),
+        GROUP(hyper), GROUP(rotate), LONG(compress),
         LONG(rope_kv), LONG(kv_copy_page), LONG(kv_commit), LONG(kv_write), LONG(attention), LONG(select),
         RECURRENT(recur), GROUP(gated_norm),
         {"moe", test_moe, open_moe, NULL, NULL},

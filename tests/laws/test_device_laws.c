@@ -52,6 +52,12 @@ static const case_model models[] = {
     {NULL, "tiny-gqa", "q4_0", AE_KV_Q4_0, 0},
     {NULL, "tiny", "q8_0", AE_KV_Q8_0_Q4_0, 50},
     {"gemma3", NULL, NULL, AE_KV_I16_Q4_0, 0},
+    {"graniteswitch", NULL, NULL, AE_KV_F16, 0},
+    {"minimax-m3", NULL, NULL, AE_KV_Q8_0, 0},
+    {"kimi-k3", NULL, NULL, AE_KV_F16, 0},
+    {"hy_v4", NULL, NULL, AE_KV_F16, 0},
+    {"deepseek4", NULL, NULL, AE_KV_F16, 0},
+    {"deepseek4", NULL, NULL, AE_KV_Q4_0, 0},
 };
 #define N_MODELS (sizeof models / sizeof models[0])
 #define N_ROWS 80 /* tokens of a plain run: more than a page */

@@ -27,6 +27,8 @@ static const struct target {
     {"c", "gemma3", NULL, NULL, AERIE_KV_F16},
     {"d", NULL, "tiny-moe", "q8_0", AERIE_KV_F16},
     {"e", "qwen35", NULL, NULL, AERIE_KV_F16},
+    {"f", "deepseek4", NULL, NULL, AERIE_KV_F16},
+    {"g", "minimax-m3", NULL, NULL, AERIE_KV_Q4_0},
 };
 #define N_TARGETS (sizeof targets / sizeof targets[0])
 #define N_PROMPTS 3

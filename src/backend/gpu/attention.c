@@ -94,11 +94,16 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
     ae_gpu_attention_args args = {
         .kv = ae_gpu_kv_view_of(a->kv, a->layer), .seq = p->seq, .pos = p->pos, .n_inplace = p->n_inplace, .path = p->path,
         .last = p->last, .tables = p->tables, .n_actual = p->n_actual, .sinks = a->sinks,
-        .slopes = a->slopes, .q = a->q, .y = a->y,
+        .slopes = a->slopes, .bias = a->bias, .first = p->first, .head_rows = p->head_rows, .q = a->q, .y = a->y,
         .parts = stream->attention.parts, .arrivals = stream->attention.arrivals, .path_stride = p->path_stride,
         .table_stride = p->table_stride, .n_rows = p->n_rows, .n_heads = a->n_heads, .n_kv_heads = a->n_kv_heads,
         .window = a->window, .chunked = a->chunked, .scale = a->scale, .softcap = a->softcap, .n_splits = 1,
     };
+    if (a->more) {
+        const ae_gpu_kv_view more = ae_gpu_kv_view_of(a->more->kv, a->more->layer);
+        args.more_pos = a->more->pos, args.more_path = a->more->path, args.more_stride = a->more->path_stride;
+        args.more_tables = a->more->tables, args.more_base = more.base, args.more_page_bytes = more.page_bytes;
+    }
     const uint32_t group = a->n_heads / a->n_kv_heads, max_shared = stream->backend->facts.max_shared_bytes;
     const plan how = plan_of(&stream->backend->facts, &args.kv.form, p->n_rows, group);
     const uint32_t most = max_shared / how.unit_bytes;
@@ -119,12 +124,18 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
 
 /* ---- Choices of positions ------------------------------------------------------------------------------- */
 
+/* Of scores: those of positions, and those of blocks. */
+static size_t score_floats(const ae_stream_options *options)
+{
+    return (size_t)options->n_selected_from * (options->selects_blocks ? 2 : 1);
+}
+
 void ae_gpu_select_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
                           ae_gpu_select_scratch *scratch)
 {
     (void)backend;
-    scratch->n_rows = options->max_rows < SELECT_ROWS ? options->max_rows : SELECT_ROWS;
-    scratch->scores = ae_layout_add(layout, (size_t)scratch->n_rows * options->n_selected_from, sizeof *scratch->scores);
+    scratch->n_rows = options->selects_blocks || options->max_rows > SELECT_ROWS ? SELECT_ROWS : options->max_rows;
+    scratch->scores = ae_layout_add(layout, scratch->n_rows * score_floats(options), sizeof *scratch->scores);
 }
 
 /* The kernel for scores over the store's keys, and the shared memory of a block. */
@@ -135,6 +146,23 @@ static ae_gpu_kernel scores_kernel(const ae_gpu_kv_form *form, uint32_t *n_share
            : form->n_planes == 2 ? AE_GPU_select_scores_f16 : AE_GPU_select_scores_q8;
 }
 
+/* Choices [args->first, args->first + n). */
+static void choose(ae_stream *stream, const ae_gpu_select_args *args, uint32_t n)
+{
+    const uint32_t n_chunks = (args->n_seen + AE_KV_PAGE - 1) / AE_KV_PAGE;
+    const uint32_t wanted = stream->backend->facts.n_multiprocessors * BLOCKS_EACH / n;
+    const uint32_t splits = wanted < n_chunks ? wanted : n_chunks;
+    uint32_t n_shared;
+    const ae_gpu_kernel kernel = scores_kernel(&args->keys.kv.form, &n_shared);
+    if (args->keys.n_heads) ae_gpu_launch(stream, kernel, n, splits ? splits : 1, 1, n_shared, args);
+    if (args->block && !args->pooled) {
+        const uint32_t n_blocks = (args->n_seen + args->block - 1) / args->block;
+        const uint32_t pieces = (n_blocks + AE_GPU_SELECT_THREADS - 1) / AE_GPU_SELECT_THREADS;
+        ae_gpu_launch(stream, AE_GPU_select_blocks, n, pieces, 1, 0, args);
+    }
+    ae_gpu_launch(stream, AE_GPU_select_choose, n, 1, 1, AE_GPU_SELECT_SHARED, args);
+}
+
 void ae_gpu_select(ae_stream *stream, const ae_select *a)
 {
     const ae_places *p = a->places;
@@ -143,16 +171,13 @@ void ae_gpu_select(ae_stream *stream, const ae_select *a)
                  .path = p->path, .tables = p->tables, .n_actual = p->n_actual, .q = a->q, .path_stride = p->path_stride,
                  .table_stride = p->table_stride, .n_rows = p->n_rows, .n_heads = a->n_heads, .n_kv_heads = 1, .scale = 1.0f},
         .weight = a->weight, .scores = stream->select.scores, .pos = a->pos, .n_inplace = a->n_inplace, .path = a->path,
-        .n_most = a->n_most, .n_seen = stream->options.n_selected_from,
+        .n_most = a->n_most, .n_seen = stream->options.n_selected_from, .n_groups = a->n_groups ? a->n_groups : 1,
+        .block = a->block, .n_local = a->n_local, .pooled = a->pooled, .every = a->every ? a->every : 1, .listed = a->every > 0,
+        .score_stride = (uint32_t)score_floats(&stream->options),
     };
-    uint32_t n_shared;
-    const ae_gpu_kernel kernel = scores_kernel(&args.keys.kv.form, &n_shared);
-    const uint32_t n_chunks = (args.n_seen + AE_KV_PAGE - 1) / AE_KV_PAGE;
-    const uint32_t wanted = stream->backend->facts.n_multiprocessors * BLOCKS_EACH;
-    for (uint32_t n; args.first_row < p->n_rows; args.first_row += n) {
-        n = p->n_rows - args.first_row < stream->select.n_rows ? p->n_rows - args.first_row : stream->select.n_rows;
-        const uint32_t splits = wanted / n < n_chunks ? wanted / n : n_chunks;
-        ae_gpu_launch(stream, kernel, n, splits ? splits : 1, 1, n_shared, &args);
-        ae_gpu_launch(stream, AE_GPU_select_choose, n, 1, 1, AE_GPU_SELECT_SHARED, &args);
+    const uint32_t n_choices = args.n_groups * p->n_rows;
+    for (uint32_t n; args.first < n_choices; args.first += n) {
+        n = n_choices - args.first < stream->select.n_rows ? n_choices - args.first : stream->select.n_rows;
+        choose(stream, &args, n);
     }
 }

@@ -152,6 +152,7 @@ void ae_gpu_norm(ae_stream *stream, const ae_norm *args);
 void ae_gpu_axpy(ae_stream *stream, const ae_axpy *args);
 void ae_gpu_map(ae_stream *stream, const ae_map *args);
 void ae_gpu_mix(ae_stream *stream, const ae_row_mix *args);
+void ae_gpu_hyper(ae_stream *stream, const ae_hyper *args);
 void ae_gpu_copy(ae_stream *stream, const ae_copy *args);
 
 /* kv.c */
@@ -167,6 +168,8 @@ void ae_gpu_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, i
 /* rope.c */
 void ae_gpu_rope_table(ae_stream *stream, const ae_rope_table *args);
 void ae_gpu_rope_kv(ae_stream *stream, const ae_rope_kv *args);
+void ae_gpu_rotate(ae_stream *stream, const ae_rotate *args);
+void ae_gpu_compress(ae_stream *stream, const ae_compress *args);
 
 /* attention.c */
 void ae_gpu_attention(ae_stream *stream, const ae_attention *args);

@@ -197,9 +197,11 @@ static ae_gpu_rows route_rows(ae_stream *stream, const ae_moe *a)
 static void choose(ae_stream *stream, const ae_moe *a)
 {
     const ae_gpu_product_scratch *m = &stream->product;
-    ae_gpu_route_args route = {.routing = a->routing, .logits = m->logits, .router_scale = a->router_scale,
-                                     .n_each = a->n_each,
-                                     .bias = a->bias, .out_scale = a->out_scale, .ids = m->ids, .weights = m->weights};
+    const ae_routing *r = &a->routing;
+    ae_gpu_route_args route = {.routing = *r, .logits = m->logits, .router_scale = a->router_scale, .n_each = a->n_each,
+                               .bias = a->bias, .out_scale = a->out_scale, .ids = m->ids, .weights = m->weights,
+                               .table = a->table, .tokens = a->tokens, .table_stride = r->n_full ? r->n_full : r->n_used,
+                               .given = a->given, .given_stride = a->given_stride};
     const ae_gpu_group_args group = {.ids = m->ids, .n_pairs = a->n_rows * a->routing.n_used,
                                      .n_experts = n_stored(a), .slots = m->slot, .active = m->active,
                                      .n_active = m->n_active};
@@ -208,11 +210,23 @@ static void choose(ae_stream *stream, const ae_moe *a)
     if (!is_alone(a)) ae_gpu_launch(stream, AE_GPU_group, 1, 1, 1, AE_GPU_GROUP_SHARED, &group);
 }
 
+/* The rows that experts read where the caller gives each row's expert: there is no router and no shared expert. */
+static ae_gpu_rows take_rows(ae_stream *stream, const ae_moe *a)
+{
+    const ae_gpu_rows rows = ae_gpu_rows_of(&stream->product.rows, a->n_rows, a->up[0]->n_in);
+    const ae_matmul in = {.n_rows = a->n_rows, .input = a->norm ? AE_INPUT_RMSNORM : AE_INPUT_PLAIN, .x = a->x,
+                          .x_stride = rows.n_in, .norm = a->norm, .norm_eps = a->norm_eps};
+    ae_gpu_prepare(stream, &(ae_gpu_preparation){.input = &in, .want = is_alone(a) ? wants_of_experts(a) : AE_GPU_WANT_X},
+                   &rows);
+    return rows;
+}
+
 /* f(gate) * up, or f(up) where there is no gate, of n_rows rows. */
-static ae_matmul hidden(uint32_t n_rows, const float *gate, const float *up, uint32_t n, ae_glu glu, float limit)
+static ae_matmul hidden(uint32_t n_rows, const float *gate, const float *up, uint32_t n, ae_glu glu, float limit,
+                        float up_limit)
 {
     return (ae_matmul){.n_rows = n_rows, .input = AE_INPUT_GLU, .x = gate ? gate : up, .x2 = gate ? up : NULL, .x_stride = n,
-                       .glu = glu, .glu_limit = limit};
+                       .glu = glu, .glu_limit = limit, .up_limit = up_limit};
 }
 
 /* The rows that gate and up read: those of route_rows, or rows of their own. */
@@ -245,7 +259,7 @@ static void multiply_down(ae_stream *stream, const ae_moe *a)
     const uint32_t n_pairs = a->n_rows * a->routing.n_used, n_ff = a->down[0]->n_in;
     const stack down[2] = {{0}, {a->down, a->down_bias, m->down}};
     const bool gathered = a->part == AE_MOE_DOWN;
-    ae_matmul h = hidden(n_pairs, a->gate ? m->gate : NULL, m->up, n_ff, a->glu, a->glu_limit);
+    ae_matmul h = hidden(n_pairs, a->gate ? m->gate : NULL, m->up, n_ff, a->glu, a->glu_limit, a->up_limit);
     if (gathered)
         h = (ae_matmul){.n_rows = n_pairs, .input = AE_INPUT_PLAIN, .x = a->hidden, .x_stride = a->hidden_stride};
     const ae_gpu_rows rows = ae_gpu_rows_of(&m->slots, n_pairs, n_ff);
@@ -260,7 +274,8 @@ static void run_shared(ae_stream *stream, const ae_moe *a)
     const ae_gpu_product_scratch *m = &stream->product;
     const uint32_t n_ff = a->shared_down->n_in;
     const ae_gpu_rows rows = ae_gpu_rows_of(&m->rows, a->n_rows, n_ff);
-    ae_matmul h = hidden(a->n_rows, a->shared_gate ? m->s_gate : NULL, m->s_up, n_ff, a->shared_glu, a->shared_limit);
+    ae_matmul h = hidden(a->n_rows, a->shared_gate ? m->s_gate : NULL, m->s_up, n_ff, a->shared_glu, a->shared_limit,
+                         a->up_limit);
     if (a->part == AE_MOE_DOWN)
         h = (ae_matmul){.n_rows = a->n_rows, .input = AE_INPUT_PLAIN, .x = a->shared_hidden, .x_stride = a->shared_stride};
     add_out(&h, a->shared_down, NULL, m->s_down);
@@ -273,7 +288,8 @@ static void hand_out_rows(ae_stream *stream, ae_matmul h, uint32_t dim, const ui
                           size_t stride)
 {
     ae_gpu_map(stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = h.n_rows, .dim = dim, .x = (float *)h.x, .x_stride = dim,
-                                 .x2 = h.x2, .x2_stride = dim, .glu = h.glu, .glu_limit = h.glu_limit});
+                                 .x2 = h.x2, .x2_stride = dim, .glu = h.glu, .glu_limit = h.glu_limit,
+                                 .up_limit = h.up_limit});
     ae_gpu_copy(stream, &(ae_copy){.n = n, .dim = dim, .x = h.x, .x_stride = dim, .rows = (const int32_t *)rows, .y = y,
                                    .y_stride = stride});
 }
@@ -284,11 +300,12 @@ static void hand_out(ae_stream *stream, const ae_moe *a)
     const ae_gpu_product_scratch *m = &stream->product;
     const uint32_t n_pairs = a->n_rows * a->routing.n_used, n_slots = n_pairs + active_of(a) * (AE_GPU_TILE - 1);
     if (n_pairs && a->up[0])
-        hand_out_rows(stream, hidden(n_slots, a->gate ? m->gate : NULL, m->up, a->up[0]->n_out, a->glu, a->glu_limit),
+        hand_out_rows(stream, hidden(n_slots, a->gate ? m->gate : NULL, m->up, a->up[0]->n_out, a->glu, a->glu_limit,
+                             a->up_limit),
                       a->up[0]->n_out, m->slot, n_pairs, a->hidden, a->hidden_stride);
     if (a->shared_up)
         hand_out_rows(stream, hidden(a->n_rows, a->shared_gate ? m->s_gate : NULL, m->s_up, a->shared_up->n_out, a->shared_glu,
-                                     a->shared_limit),
+                                     a->shared_limit, a->up_limit),
                       a->shared_up->n_out, NULL, a->n_rows, a->shared_hidden, a->shared_stride);
 }
 
@@ -297,12 +314,12 @@ void ae_gpu_moe(ae_stream *stream, const ae_moe *args)
     const ae_gpu_product_scratch *m = &stream->product;
     const uint32_t n_used = args->routing.n_used;
     if (!args->n_rows) return;
-    if (args->glu == AE_GLU_SITU || args->up_limit != 0.0f) {
-        ae_gpu_decline(stream, "SiTU");
+    if (n_used > AE_GPU_MOST_USED || args->routing.n_groups > AE_GPU_MOST_USED) {
+        ae_gpu_decline(stream, "so many groups of experts, or experts of a token,");
         return;
     }
     if (args->part != AE_MOE_DOWN) {
-        const ae_gpu_rows rows = route_rows(stream, args);
+        const ae_gpu_rows rows = args->given ? take_rows(stream, args) : route_rows(stream, args);
         if (n_used) choose(stream, args);
         if (n_used && args->up[0]) multiply_gate_up(stream, args, &rows);
     }

@@ -57,12 +57,8 @@ void ae_gpu_prepare(ae_stream *stream, const ae_gpu_preparation *p, const ae_gpu
         .out = *rows, .want = p->want, .input = a->input, .glu = a->glu, .columns = columns_of(a, n_in, a->n_rows, n_heads),
         .staged = staged, .head_rows = ceil_div(a->n_rows, AE_GPU_TILE) * AE_GPU_TILE, .norm_eps = a->norm_eps,
         .glu_limit = a->glu_limit, .x = a->x, .x2 = a->x2, .x_stride = a->x_stride, .x_step = p->x_step, .norm = a->norm,
-        .norm_bias = a->norm_bias, .slots = p->slots, .shares = p->shares, .factor = p->factor,
+        .norm_bias = a->norm_bias, .slots = p->slots, .shares = p->shares, .factor = p->factor, .up_limit = a->up_limit,
     };
-    if (a->glu == AE_GLU_SITU || a->up_limit != 0.0f) {
-        ae_gpu_decline(stream, "SiTU");
-        return;
-    }
     ae_gpu_launch(stream, AE_GPU_activation, a->n_rows, ceil_div(n_in, args.columns), n_heads,
                   AE_GPU_ACTIVATION_SHARED(staged ? n_in : 0), &args);
 }

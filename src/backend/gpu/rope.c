@@ -1,4 +1,5 @@
-/* rope.c - rotation and writing keys and values on the device: launches of kernels/rope.cu. Owns nothing. */
+/* rope.c - rotation, writing keys and values, compressed rows on the device: launches of kernels/rope.cu and compress.cu. Owns
+ * nothing. */
 #include "backend/gpu/kv.h"
 
 void ae_gpu_rope_table(ae_stream *stream, const ae_rope_table *a)
@@ -6,7 +7,33 @@ void ae_gpu_rope_table(ae_stream *stream, const ae_rope_table *a)
     const uint32_t half = a->n_rot / 2;
     ae_gpu_launch(stream, AE_GPU_rope_angles, (uint32_t)(((size_t)a->n_rows * half + 127) / 128), 1, 1, 0,
                   &(ae_gpu_rope_table_args){.pos = a->pos, .freq = a->freq, .magnitude = a->magnitude, .cos = a->cos,
-                                            .sin = a->sin, .n_rows = a->n_rows, .half = half});
+                                            .sin = a->sin, .n_rows = a->n_rows, .half = half,
+                                            .every = a->every > 1 ? a->every : 1});
+}
+
+void ae_gpu_rotate(ae_stream *stream, const ae_rotate *a)
+{
+    const size_t n = (size_t)a->n_heads * (a->n_rot / 2);
+    ae_gpu_launch(stream, AE_GPU_rotate_heads, a->n_rows, (uint32_t)((n + 127) / 128), 1, 0,
+                  &(ae_gpu_rotate_args){.x = a->x, .cos = a->cos, .sin = a->sin, .n_heads = a->n_heads, .head_dim = a->head_dim,
+                                        .first = a->first, .n_rot = a->n_rot, .neox = a->kind == AE_ROPE_NEOX,
+                                        .back = a->back});
+}
+
+void ae_gpu_compress(ae_stream *stream, const ae_compress *a)
+{
+    const ae_places *p = a->places;
+    if (!a->ape) {
+        ae_gpu_decline(stream, "means of rows (Qwen 4)");
+        return;
+    }
+    const ae_gpu_compress_args args = {
+        .kv = ae_gpu_kv_view_of(a->kv, a->layer), .seq = p->seq, .pos = p->pos, .slot = p->slot, .n_inplace = p->n_inplace,
+        .path = p->path, .tables = p->tables, .n_actual = p->n_actual, .x = a->x, .ape = a->ape, .y = a->y,
+        .path_stride = p->path_stride, .table_stride = p->table_stride, .dim = a->dim, .n_parts = a->n_parts, .every = a->every,
+    };
+    ae_gpu_launch(stream, AE_GPU_keep_rows, p->n_rows, 2 * a->n_parts, 1, 0, &args);
+    ae_gpu_launch(stream, AE_GPU_compress_rows, p->n_rows, (a->dim + 127) / 128, 1, 0, &args);
 }
 
 static uint32_t up16(uint32_t n)
@@ -26,6 +53,7 @@ static ae_gpu_rope_kv_args args_of(const ae_rope_kv *a)
     };
     if (a->k) args.kv = ae_gpu_kv_view_of(a->kv, a->layer);
     const ae_gpu_kv_form *f = &args.kv.form;
+    if (a->k && f->n_rope) args.v = NULL; /* the row is both */
     if (a->k && f->n_rope && f->has_scales) args.part_floats = up16(f->head_dim > f->n_rope ? f->head_dim : f->n_rope);
     return args;
 }
@@ -45,7 +73,7 @@ static void rope_heads(ae_stream *stream, const ae_rope_kv *a, const ae_gpu_rope
 {
     const ae_gpu_kernel kernel = kernel_of(args);
     const uint32_t floats = kernel == AE_GPU_rope_heads ? AE_GPU_ROPE_HEADS * (args->row_floats + args->part_floats) : 0;
-    const uint32_t n_kv = a->k ? a->n_kv_heads + (a->v ? a->n_kv_heads : 0) : 0, n = a->n_heads + n_kv;
+    const uint32_t n_kv = a->k ? a->n_kv_heads + (args->v ? a->n_kv_heads : 0) : 0, n = a->n_heads + n_kv;
     ae_gpu_launch(stream, kernel, a->places->n_rows, (n + AE_GPU_ROPE_HEADS - 1) / AE_GPU_ROPE_HEADS, 1,
                   floats * (uint32_t)sizeof(float), args);
 }

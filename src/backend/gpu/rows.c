@@ -28,16 +28,22 @@ void ae_gpu_axpy(ae_stream *stream, const ae_axpy *a)
 
 void ae_gpu_map(ae_stream *stream, const ae_map *a)
 {
-    const bool whole = a->kind == AE_MAP_CUTOFF || a->kind == AE_MAP_MATCH;
+    const bool whole = a->kind == AE_MAP_CUTOFF || a->kind == AE_MAP_MATCH || a->kind == AE_MAP_SOFTMAX;
     const bool parts = a->kind == AE_MAP_GATE || a->kind == AE_MAP_LERP || a->kind == AE_MAP_LERP_BY;
     const ae_gpu_map_args args = {.x = a->x, .x2 = a->x2, .x3 = a->x3, .weight = a->weight, .x_stride = (uint32_t)a->x_stride,
                                   .x2_stride = (uint32_t)a->x2_stride, .dim = a->dim, .kind = a->kind, .glu = a->glu,
                                   .group = parts ? a->dim / a->n_groups : 1, .a = a->a, .b = a->b, .c = a->c, .d = a->d,
-                                  .limit = a->glu_limit};
-    const bool situ = a->glu == AE_GLU_SITU || a->up_limit != 0.0f;
-    if (a->kind > AE_MAP_MATCH || situ) ae_gpu_decline(stream, "this kind of map");
+                                  .limit = a->glu_limit, .up_limit = a->up_limit};
+    if (a->kind == AE_MAP_SOFTMAX && a->dim > AE_GPU_SOFTMAX_DIM) ae_gpu_decline(stream, "sums of so many rows");
     else if (whole) ae_gpu_launch(stream, AE_GPU_map_whole_rows, a->n_rows, 1, 1, AE_GPU_NORM_SHARED, &args);
     else ae_gpu_launch(stream, AE_GPU_map_rows, a->n_rows, blocks_of(a->dim, AE_GPU_MAP_BLOCK), 1, 0, &args);
+}
+
+void ae_gpu_hyper(ae_stream *stream, const ae_hyper *a)
+{
+    ae_gpu_launch(stream, AE_GPU_hyper_rows, a->n_rows, 1, 1, AE_GPU_HYPER_SHARED,
+                  &(ae_gpu_hyper_args){.x = a->x, .scale = a->scale, .base = a->base, .x_stride = a->x_stride, .n = a->n,
+                                       .n_iterations = a->n_iterations, .eps = a->eps, .magnitude = a->magnitude});
 }
 
 void ae_gpu_mix(ae_stream *stream, const ae_row_mix *a)

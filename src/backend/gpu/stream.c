@@ -18,7 +18,6 @@
 #define STAGING_BYTES ((size_t)4 << 20)
 #define LANDING_BYTES ((size_t)4 << 20) /* initial size; walks and proposals may need more */
 #define STAGING_ALIGN 64
-#define MOST_EXPERTS 512 /* that kernels choose among */
 
 /* ---- The queue's lock, failures --------------------------------------------------------------------------- */
 
@@ -154,27 +153,6 @@ static aerie_status create_scratch(ae_stream *s, aerie_error *error)
 aerie_status ae_gpu_stream_create(ae_backend *backend, const ae_stream_options *options, ae_stream **out, aerie_error *error)
 {
     *out = NULL;
-    if (options->moe.given)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run adapters that tokens choose yet; --device cpu runs "
-                       "them", ae_gpu(backend)->name);
-    if (options->selects_blocks)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run attention in which each KV head chooses blocks of "
-                       "positions yet; --device cpu runs it", ae_gpu(backend)->name);
-    if (options->n_gathered)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run attention over compressed rows yet; --device cpu runs "
-                       "it", ae_gpu(backend)->name);
-    if (options->hyper)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run hyper-connections yet; --device cpu runs them",
-                       ae_gpu(backend)->name);
-    if (options->biased)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run attention with biases by distance (T5) yet; --device "
-                       "cpu runs it", ae_gpu(backend)->name);
-    if (options->n_banks)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run attention over the residuals of earlier layers yet; "
-                       "--device cpu runs it", ae_gpu(backend)->name);
-    if (options->moe.n_experts > MOST_EXPERTS)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s runs at most %d experts in a layer, not %u; --device cpu runs them",
-                       ae_gpu(backend)->name, MOST_EXPERTS, options->moe.n_experts);
     ae_stream *s = ae_alloc(1, sizeof *s);
     if (!s) return ae_fail_memory(error, "a stream", sizeof *s);
     s->backend = ae_gpu(backend);

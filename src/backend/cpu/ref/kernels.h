@@ -349,13 +349,6 @@ static inline int32_t ae_attn_first_seen(const ae_attn_tile *tile, const ae_attn
     return first > query->first ? first : query->first;
 }
 
-/* Where the biases of the positions from `pos` on begin in a head's row; those of 16 may be read. */
-static inline uint32_t ae_attn_bias_at(int32_t own, int32_t pos)
-{
-    const int64_t at = (int64_t)pos - own + AE_BIAS_REACH + AE_BIAS_PAD, most = AE_BIAS_ROW - 16;
-    return (uint32_t)(at < 0 ? 0 : at > most ? most : at);
-}
-
 /* The last factor of a query's weighted values. */
 static inline float ae_attn_finish(const ae_attn_tile *tile, const ae_attn_query *query, float m, float l)
 {

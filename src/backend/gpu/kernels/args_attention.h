@@ -28,11 +28,20 @@ typedef struct ae_gpu_attention_args {
     const uint32_t *n_actual; /* [1] or NULL */
     const float *sinks;       /* [n_heads] or NULL */
     const float *slopes;      /* [n_heads] or NULL */
+    const float *bias;        /* [n_heads][AE_BIAS_ROW] or NULL */
+    const int32_t *first;     /* [n_rows] or NULL */
     const float *q;           /* [n_rows][n_heads][n_rope + head_dim] */
     float *y;                 /* [n_rows][n_heads][head_dim] */
     float *parts;             /* [n_rows][n_heads][max_parts][ae_gpu_attention_part] */
+    /* ae_attention_more; more_pos NULL: there are none */
+    const int32_t *more_pos;    /* [n_rows] */
+    const int32_t *more_path;   /* [n_rows][more_stride] */
+    const int32_t *more_tables; /* [n_seqs][table_stride] */
+    const uint8_t *more_base;   /* as base and page_bytes of kv */
+    uint64_t more_page_bytes;
     uint32_t *arrivals;       /* [n_kv_heads][n_tiles] blocks that have stored their parts; 0 between launches */
-    uint32_t path_stride, table_stride;
+    uint32_t path_stride, table_stride, more_stride;
+    uint32_t head_rows;       /* of pos, n_inplace and path from a KV head to the next; 0: all have the same */
     uint32_t n_rows, n_heads, n_kv_heads;
     uint32_t window, chunked;
     float scale, softcap;
@@ -43,16 +52,19 @@ typedef struct ae_gpu_attention_args {
     uint32_t n_warps;         /* if units are warps: the working warps of a block, limited by shared memory */
 } ae_gpu_attention_args;
 
-/* Which positions rows attend to (ae_select in backend/attention.h). Grid: rows from first_row on; for scores also ranges of
- * chunks. */
+/* Which positions rows attend to (ae_select in backend/attention.h). A choice is that of a row, or of a row's group: number
+ * group * n_rows + row. Grid: choices from `first` on; for scores also ranges of chunks, for blocks ranges of them. */
 typedef struct ae_gpu_select_args {
     ae_gpu_attention_args keys; /* the index keys, places and queries; one KV head, scale 1; sinks, slopes, y and what belongs
                                  * to tiles and parts are not used */
-    const float *weight;      /* [n_rows][n_heads] */
-    float *scores;            /* [rows of the grid][n_seen] */
-    int32_t *pos, *n_inplace; /* (out) [n_rows] x 2 */
-    int32_t *path;            /* (out) [n_rows][n_most] */
-    uint32_t first_row, n_most, n_seen;
+    const float *weight;      /* [n_rows][n_heads] or NULL */
+    float *scores;            /* [choices of the grid][score_stride]: [n_seen] of positions, then of blocks */
+    int32_t *pos, *n_inplace; /* (out) [n_groups][n_rows] x 2 */
+    int32_t *path;            /* (out) [n_groups][n_rows][n_most] */
+    uint32_t first, n_most, n_seen, score_stride;
+    uint32_t n_groups;        /* at least 1 */
+    uint32_t block, n_local, pooled; /* block 0: none */
+    uint32_t every, listed;   /* at least 1; listed: the results are those of ae_attention_more */
 } ae_gpu_select_args;
 
 #define AE_GPU_SELECT_THREADS 256 /* of select_choose */
@@ -176,6 +188,7 @@ AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_codes(const ae_g
     X(select_scores_f32, ae_gpu_select_args, AE_ATTENTION_WARPS * 32) \
     X(select_scores_q8, ae_gpu_select_args, AE_ATTENTION_WARPS * 32) \
     X(select_scores_f16, ae_gpu_select_args, AE_ATTENTION_WARPS * 32) \
+    X(select_blocks, ae_gpu_select_args, AE_GPU_SELECT_THREADS) \
     X(select_choose, ae_gpu_select_args, AE_GPU_SELECT_THREADS)
 
 #endif

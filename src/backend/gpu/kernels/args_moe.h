@@ -16,14 +16,20 @@ typedef struct ae_gpu_route_args {
     uint32_t n_each;          /* above 1: n_each experts share weights, and ids become those of the weights */
     const float *bias;        /* f32 [n_experts] or NULL */
     const float *out_scale;   /* f32 [n_experts] or NULL */
+    const float *table;       /* f32 [tokens][table_stride] or NULL: the experts of each token */
+    const int32_t *tokens;    /* [n_rows], with table */
+    const float *given;       /* f32 [n_rows][given_stride] or NULL: the expert of each row, which nothing else decides then */
+    uint64_t given_stride;
     uint32_t *ids;            /* [n_rows][n_used], ascending */
     float *weights;           /* f32 [n_rows][n_used] */
     uint32_t *slots;          /* a lone row also gets what the kernel `group` writes; else NULL */
     ae_gpu_active *active;
     uint32_t *n_active;
+    uint32_t table_stride;
 } ae_gpu_route_args;
 
 #define AE_GPU_ROUTE_THREADS 32
+#define AE_GPU_MOST_USED 512 /* experts that a row uses, and groups of experts: what Vulkan's shaders have room for */
 /* Shared: f32 p [n], score [n], group sums [n]; lists uint32 [n]; chosen uint8 [n]; n is AE_MAX_EXPERTS. */
 #define AE_GPU_ROUTE_SHARED (AE_MAX_EXPERTS * 17)
 
@@ -38,6 +44,7 @@ typedef struct ae_gpu_group_args {
 } ae_gpu_group_args;
 
 #define AE_GPU_GROUP_THREADS 256
+#define AE_GPU_GROUP_EACH (AE_MAX_EXPERTS / AE_GPU_GROUP_THREADS) /* experts of a thread */
 #define AE_GPU_GROUP_CHUNK 1024 /* pairs at a time in shared memory */
 #define AE_GPU_GROUP_SHARED (AE_GPU_GROUP_CHUNK * 4 + 64)
 

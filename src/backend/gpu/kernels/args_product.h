@@ -43,6 +43,7 @@ typedef struct ae_gpu_activation_args {
     const float *norm, *norm_bias; /* f32 [n_in]; norm_bias may be NULL */
     const uint32_t *slots;   /* [n_rows] where each row's result goes among the prepared rows; NULL: to the row's own number */
     uint32_t shares;         /* with slots: this many consecutive rows share one row of x; 0: the row of x is the slot */
+    float up_limit;          /* of AE_GLU_SITU */
     const float *factor;     /* f32 [n_rows] of each row of plain x; or NULL */
 } ae_gpu_activation_args;
 

@@ -20,6 +20,10 @@
     X(rope_heads_64, ae_gpu_rope_kv_args, 128) \
     X(rope_heads_128, ae_gpu_rope_kv_args, 128) \
     X(rope_heads_256, ae_gpu_rope_kv_args, 128) \
+    X(hyper_rows, ae_gpu_hyper_args, 32) \
+    X(rotate_heads, ae_gpu_rotate_args, 128) \
+    X(keep_rows, ae_gpu_compress_args, 128) \
+    X(compress_rows, ae_gpu_compress_args, 128) \
     X(kv_page, ae_gpu_kv_page_args, 256) \
     X(kv_moves, ae_gpu_kv_moves_args, 64) \
     X(kv_save, ae_gpu_kv_slot_args, 128) \
@@ -30,6 +34,7 @@
 #define AE_GPU_NORM_GROUPS 4    /* groups of a block of norm_groups: a warp has one; a block of norm_rows has one */
 #define AE_GPU_NORM_WARP 512u   /* the largest group that a warp norms */
 #define AE_GPU_NORM_SHARED ((4096 + 64) * (uint32_t)sizeof(float)) /* AE_SUM_SHARED of sums.h */
+#define AE_GPU_SOFTMAX_DIM 4096u /* most values of a row of AE_MAP_SOFTMAX */
 #define AE_GPU_MAP_BLOCK 1024u  /* elements of a row that a block of axpy_rows, map_rows and mix_rows handles */
 
 /* x = (x - mean) / sqrt(mean of squares + eps) * weight (+ bias); mean is 0 unless layer. */
@@ -56,6 +61,7 @@ typedef struct ae_gpu_map_args {
     uint32_t kind, glu;  /* ae_map_kind, ae_glu */
     uint32_t group;      /* AE_MAP_GATE: elements of a group; AE_MAP_LERP, _BY: of a part of x; else 1 */
     float a, b, c, d, limit;
+    float up_limit;      /* of AE_GLU_SITU */
 } ae_gpu_map_args;
 
 /* ae_row_mix */
@@ -93,6 +99,7 @@ typedef struct ae_gpu_rope_table_args {
     double magnitude;
     float *cos, *sin;    /* [n_rows][half] */
     uint32_t n_rows, half;
+    uint32_t every;      /* at least 1 */
 } ae_gpu_rope_table_args;
 
 /* See ae_rope_kv. norm_row is not among them: norm_rows does it. */
@@ -111,6 +118,39 @@ typedef struct ae_gpu_rope_kv_args {
     uint32_t row_floats;           /* of shared memory for a row, and for a part of a latent row; multiples of 16 */
     uint32_t part_floats;
 } ae_gpu_rope_kv_args;
+
+/* ---- Streams and compressed rows (compress.cu) --------------------------------------------------------- */
+
+/* See ae_hyper. Grid: rows. */
+typedef struct ae_gpu_hyper_args {
+    float *x;                  /* [n_rows][x_stride] */
+    const float *scale, *base;
+    uint64_t x_stride;
+    uint32_t n, n_iterations;
+    float eps, magnitude;
+} ae_gpu_hyper_args;
+
+#define AE_GPU_HYPER_SHARED (AE_MAX_STREAMS * (2 + AE_MAX_STREAMS) * (uint32_t)sizeof(float))
+
+/* See ae_rotate. Grid: rows, ranges of 128 pairs of a row. */
+typedef struct ae_gpu_rotate_args {
+    float *x;               /* [n_rows][n_heads * head_dim] */
+    const float *cos, *sin; /* [n_rows][n_rot / 2] */
+    uint32_t n_heads, head_dim, first, n_rot, neox, back;
+} ae_gpu_rotate_args;
+
+/* See ae_compress. */
+typedef struct ae_gpu_compress_args {
+    ae_gpu_kv_view kv;         /* of a plain layer */
+    const int32_t *seq, *pos, *slot, *n_inplace; /* [n_rows] */
+    const int32_t *path;       /* [n_rows][path_stride] */
+    const int32_t *tables;     /* [n_seqs][table_stride] */
+    const uint32_t *n_actual;  /* or NULL */
+    const float *x;            /* [n_rows][2 n_parts][dim] */
+    const float *ape;          /* [every][n_parts][dim] */
+    float *y;                  /* [n_rows][dim] */
+    uint32_t path_stride, table_stride, dim, n_parts, every;
+} ae_gpu_compress_args;
 
 /* ---- The KV cache ------------------------------------------------------------------------------------- */
 

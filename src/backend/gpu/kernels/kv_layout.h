@@ -84,6 +84,15 @@ AE_HD static inline bool ae_gpu_kv_is_turned(const ae_gpu_kv_form *f)
     return f->value_half || (f->n_rope && f->has_scales);
 }
 
+/* A plain layer: each head of a position is head_dim f32, which lie as values do. */
+AE_HD static inline ae_gpu_kv_form ae_gpu_kv_form_plain(uint32_t head_dim)
+{
+    ae_gpu_kv_form f = ae_gpu_kv_form_of(AE_KV_F32, head_dim, 0);
+    f.n_planes = f.groups = f.plane_bytes = f.value_at = 0;
+    f.bytes = f.scale_at = f.value_bytes;
+    return f;
+}
+
 /* The block of a head in a page. */
 AE_HD static inline uint8_t *ae_gpu_kv_block(const ae_gpu_kv_view *view, uint32_t page, uint32_t head)
 {

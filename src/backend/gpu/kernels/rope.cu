@@ -14,7 +14,8 @@ AE_KERNEL(rope_angles, ae_gpu_rope_table_args, 128)
     const uint32_t i = ae_block_x() * 128 + ae_thread(), r = i / a.half;
     double s, c;
     if (r >= a.n_rows) return;
-    ae_sincos_of(a.pos[r] * a.freq[i % a.half], &s, &c);
+    const int32_t every = static_cast<int32_t>(a.every);
+    ae_sincos_of(a.pos[r] / every * every * a.freq[i % a.half], &s, &c);
     a.cos[i] = (float)(c * a.magnitude);
     a.sin[i] = (float)(s * a.magnitude);
 }

@@ -68,7 +68,7 @@ AE_DEV float map_of(const ae_gpu_map_args *a, float x, const float *x2, const fl
     case AE_MAP_BETWEEN: return ae_minf(ae_maxf(x, a->limit), a->a);
     case AE_MAP_GLU: {
         const float f = ae_glu_of((ae_glu)a->glu, x, a->limit);
-        return x2 ? f * ae_glu_times((ae_glu)a->glu, x2[i], a->limit) : f;
+        return x2 ? f * ae_glu_times((ae_glu)a->glu, x2[i], a->glu == AE_GLU_SITU ? a->up_limit : a->limit) : f;
     }
     default: return 0; /* AE_MAP_ZERO */
     }
@@ -83,12 +83,27 @@ AE_KERNEL(map_rows, ae_gpu_map_args, 256)
     for (uint32_t i = begin + ae_thread(); i < end; i += 256) x[i] = map_of(&a, x[i], x2, x3, i);
 }
 
+/* The sum is one chain, which every thread walks. */
+AE_DEV void softmax_row(float *x, uint32_t n, uint8_t *shared)
+{
+    float top = -INFINITY, sum = 0;
+    for (uint32_t i = 0; i < n; i++) top = x[i] > top ? x[i] : top;
+    for (uint32_t i = ae_thread(); i < n; i += 256) AE_STORE_SHARED(float, shared + i * 4, ae_expf(x[i] - top));
+    ae_sync();
+    for (uint32_t i = 0; i < n; i++) sum += AE_LOAD_SHARED(float, shared + i * 4);
+    for (uint32_t i = ae_thread(); i < n; i += 256) x[i] = AE_LOAD_SHARED(float, shared + i * 4) / sum;
+}
+
 /* Maps that need sums over a row, a row for each block. Thread k % 256 alone reads and writes x[k]. */
 AE_KERNEL(map_whole_rows, ae_gpu_map_args, 256)
 {
     AE_SHARED(shared);
     float *room = (float *)shared, *x = a.x + (size_t)ae_block_x() * a.x_stride;
     const float n = (float)a.dim;
+    if (a.kind == AE_MAP_SOFTMAX) {
+        softmax_row(x, a.dim, shared);
+        return;
+    }
     if (a.kind == AE_MAP_CUTOFF) {
         const float mean = ae_block_sum(x, a.dim, 0, false, room) / n;
         const float cut = ae_fma(a.a, sqrtf(ae_block_sum(x, a.dim, mean, true, room) / n), mean);

@@ -39,6 +39,7 @@ REPEATED(AE_MAP_LERP_BY, 10);
 REPEATED(AE_MAP_BLEND, 11);
 REPEATED(AE_MAP_CUTOFF, 12);
 REPEATED(AE_MAP_MATCH, 13);
+REPEATED(AE_MAP_SOFTMAX, 14);
 REPEATED(AE_MAX_STREAMS, 8);
 REPEATED(AE_GPU_MAP_BLOCK, 1024);
 REPEATED(AE_GPU_COPY_ROWS, 900);
@@ -53,14 +54,19 @@ REPEATED(AE_GLU_SILU_LIMITED, 7);
 REPEATED(AE_GLU_SOFTPLUS, 8);
 REPEATED(AE_GLU_GELU_ERF, 9);
 REPEATED(AE_GLU_LINEAR, 10);
+REPEATED(AE_GLU_SITU, 11);
 /* The offset of one member and the size of structs with many members, as `scalar` lays them out. */
 REPEATED(sizeof(ae_gpu_kv_form), 68);
 REPEATED(sizeof(ae_gpu_kv_view), 88); /* without gaps, which `scalar` would fill */
 REPEATED(sizeof(ae_gpu_kv_head), 88);
 REPEATED(offsetof(ae_gpu_rope_kv_args, part_floats), 236);
-REPEATED(offsetof(ae_gpu_attention_args, n_warps), 244);
-REPEATED(offsetof(ae_gpu_select_args, weight), 248);
-REPEATED(offsetof(ae_gpu_select_args, n_seen), 296);
+REPEATED(offsetof(ae_gpu_attention_args, n_warps), 308);
+REPEATED(offsetof(ae_gpu_select_args, weight), 312);
+REPEATED(offsetof(ae_gpu_select_args, n_seen), 360);
+REPEATED(offsetof(ae_gpu_select_args, listed), 388);
+REPEATED(AE_BIAS_REACH, 128);
+REPEATED(AE_BIAS_PAD, 16);
+REPEATED(AE_BIAS_ROW, 288);
 REPEATED(sizeof(ae_gpu_state_view), 72);
 REPEATED(sizeof(ae_gpu_state_rows), 48);
 REPEATED(sizeof(ae_state_run), 20);
@@ -71,6 +77,8 @@ REPEATED(offsetof(ae_gpu_conv_args, y), 176);
 REPEATED(offsetof(ae_gpu_conv_args, n), 200);
 REPEATED(offsetof(ae_gpu_gated_norm_args, gate), 80);
 REPEATED(offsetof(ae_gpu_map_args, limit), 72);
+REPEATED(offsetof(ae_gpu_activation_args, factor) - offsetof(ae_gpu_activation_args, up_limit), 4);
+REPEATED(offsetof(ae_gpu_compress_args, every), 184);
 REPEATED(offsetof(ae_gpu_mix_args, in_step), 104);
 REPEATED(offsetof(ae_gpu_norm_args, eps), 48);
 REPEATED(offsetof(ae_gpu_copy_host_args, rows), 56);
@@ -122,6 +130,10 @@ static const struct {
     ROPE(rope_heads_64),
     ROPE(rope_heads_128),
     ROPE(rope_heads_256),
+    KERNEL(hyper_rows, ae_gpu_hyper_args, "compress", 0, 0, 0),
+    KERNEL(rotate_heads, ae_gpu_rotate_args, "compress", 1, 0, 0),
+    KERNEL(keep_rows, ae_gpu_compress_args, "compress", 2, 0, 0),
+    KERNEL(compress_rows, ae_gpu_compress_args, "compress", 3, 0, 0),
     KERNEL(kv_page, ae_gpu_kv_page_args, "kv", 0, 0, 0),
     KERNEL(kv_moves, ae_gpu_kv_moves_args, "kv", 1, 0, 0),
     KERNEL(kv_save, ae_gpu_kv_slot_args, "kv", 2, 0, 0),
@@ -142,6 +154,7 @@ static const struct {
     SELECT(select_scores_q8, 1),
     SELECT(select_scores_f16, 1),
     SELECT(select_choose, 2),
+    SELECT(select_blocks, 3),
     KERNEL(route, ae_gpu_route_args, "moe", 0, 0, 0),
     KERNEL(group, ae_gpu_group_args, "moe", 1, 0, 0),
     KERNEL(combine, ae_gpu_combine_args, "moe", 2, 0, 0),

@@ -1,24 +1,33 @@
 /* select.cu - which positions a row attends to, where a layer chooses them by index keys (ae_select in backend/attention.h).
  * Scores are those of cpu/ref/attention.c, the choice is that of cpu/ref/choose.c: both are exact, whatever the order.
  *
- * Scores: a block has one row and every n_splits-th chunk of its positions, and goes over the heads in tiles, in ascending
- * order; the sums so far are in the row's scores. A row that sees no more than it may choose is left alone.
- * Choice: a block has one row. */
+ * A choice is that of a row, or of a row's group of heads.
+ * Scores: a block has one choice and every n_splits-th chunk of its positions, and goes over the heads in tiles, in ascending
+ * order; the sums so far are in the choice's scores. A row that sees no more than it may choose is left alone.
+ * Blocks of positions get the highest score of their positions.
+ * Choice: a block has one. What is chosen among, blocks or positions of which all or every so-manyth count, are items. */
 #include "backend/gpu/kernels/attention/codes.h"
 
-/* Row i of the launch. */
+/* Choice i of the launch. */
 typedef struct index_row {
-    uint32_t row, n; /* n: positions that it sees */
+    uint32_t choice, row, n; /* n: positions that it sees */
+    uint32_t first_head, end_head;
+    bool all;                /* it sees no more than it may choose */
     int32_t n_inplace, seq;
 } index_row;
 
-/* False: there is no such row. */
+/* False: there is no such row, or no such choice. */
 AE_DEV bool index_row_of(const ae_gpu_select_args &s, uint32_t i, index_row *r)
 {
     const ae_gpu_attention_args &a = s.keys;
-    r->row = s.first_row + i;
-    if (r->row >= (a.n_actual ? ae_min(a.n_rows, *a.n_actual) : a.n_rows)) return false;
+    const uint32_t each = a.n_heads / s.n_groups;
+    r->choice = s.first + i;
+    r->row = r->choice % a.n_rows;
+    r->first_head = r->choice / a.n_rows * each;
+    r->end_head = r->first_head + each;
+    if (r->end_head > a.n_heads || r->row >= (a.n_actual ? ae_min(a.n_rows, *a.n_actual) : a.n_rows)) return false;
     r->n = ae_min(static_cast<uint32_t>(a.pos[r->row]) + 1, s.n_seen);
+    r->all = !a.n_heads || r->n / s.every <= s.n_most;
     r->n_inplace = a.n_inplace[r->row];
     r->seq = a.seq[r->row];
     return true;
@@ -31,17 +40,24 @@ AE_DEV int32_t slot_of(const ae_gpu_select_args &s, const index_row *r, int32_t 
     return pos < r->n_inplace ? pos : path[pos - r->n_inplace];
 }
 
-AE_DEV float add_head(float sum, float weight, float dot)
+/* weight: of the head, or NULL if there are no weights. */
+AE_DEV float add_head(float sum, const float *weight, float dot)
 {
-    return ae_fma(weight, dot > 0.0f ? dot : 0.0f, sum);
+    const float least = weight ? 0.0f : -INFINITY;
+    return ae_fma(weight ? *weight : 1.0f, dot > least ? dot : least, sum);
+}
+
+AE_DEV const float *weights_of(const ae_gpu_select_args &s, const index_row *r)
+{
+    return s.weight ? s.weight + static_cast<size_t>(r->row) * s.keys.n_heads : NULL;
 }
 
 /* ---- Scores over codes ---------------------------------------------------------------------------------- */
 
-/* Heads [first, first + t->n) as the queries of the tile. */
+/* Heads from `first` on as the queries of the tile. */
 AE_DEV void take_heads(const ae_gpu_select_args &s, attn_tile *t, const index_row *r, uint32_t first)
 {
-    const uint32_t i = ae_thread(), left = s.keys.n_heads - first;
+    const uint32_t i = ae_thread(), left = r->end_head - first;
     t->n = left < Q ? left : Q;
     ae_sync();
     if (i < t->n) AE_STORE_SHARED(uint32_t, t->shared + t->room.index + i * 4, r->row * s.keys.n_heads + first + i);
@@ -55,12 +71,12 @@ AE_DEV void add_tile(const ae_gpu_select_args &s, const attn_tile *t, const inde
                      float *score)
 {
     const uint32_t pos = chunk * AE_KV_PAGE + ae_thread();
-    const float *weight = s.weight + static_cast<size_t>(r->row) * s.keys.n_heads + first;
+    const float *weight = weights_of(s, r);
     if (ae_thread() >= AE_KV_PAGE || pos >= r->n) return;
-    float sum = first ? score[pos] : 0.0f;
+    float sum = first > r->first_head ? score[pos] : 0.0f;
     for (uint32_t q = 0; q < t->n; q++) {
         const uint8_t *dot = t->shared + t->room.score + (q * AE_ATTENTION_SCORES + ae_thread()) * 4;
-        sum = add_head(sum, weight[q], AE_LOAD_SHARED(float, dot));
+        sum = add_head(sum, weight ? weight + first + q : NULL, AE_LOAD_SHARED(float, dot));
     }
     score[pos] = sum;
 }
@@ -69,12 +85,12 @@ template <int PLANES> AE_DEV void score_codes(const ae_gpu_select_args &s, uint8
 {
     index_row r;
     attn_tile t;
-    if (!index_row_of(s, ae_block_x(), &r) || r.n <= s.n_most || ae_block_y() * AE_KV_PAGE >= r.n) return;
-    float *score = s.scores + static_cast<size_t>(ae_block_x()) * s.n_seen;
+    if (!index_row_of(s, ae_block_x(), &r) || r.all || ae_block_y() * AE_KV_PAGE >= r.n) return;
+    float *score = s.scores + static_cast<size_t>(ae_block_x()) * s.score_stride;
     t.room = ae_gpu_attention_room_codes(&s.keys.kv.form);
     t.shared = shared;
     t.head = 0;
-    for (uint32_t first = 0; first < s.keys.n_heads; first += Q) {
+    for (uint32_t first = r.first_head; first < r.end_head; first += Q) {
         take_heads(s, &t, &r, first);
         for (uint32_t chunk = ae_block_y(); chunk * AE_KV_PAGE < r.n; chunk += ae_grid_y()) {
             attn_group g;
@@ -125,8 +141,8 @@ AE_KERNEL(select_scores_f32, ae_gpu_select_args, AE_ATTENTION_WARPS * 32)
     const ae_gpu_kv_form f = a.keys.kv.form;
     const uint32_t n_threads = AE_ATTENTION_WARPS * 32, dim = f.n_rope + f.head_dim;
     index_row r;
-    if (!index_row_of(a, ae_block_x(), &r) || r.n <= a.n_most) return;
-    const float *weight = a.weight + static_cast<size_t>(r.row) * a.keys.n_heads;
+    if (!index_row_of(a, ae_block_x(), &r) || r.all) return;
+    const float *weight = weights_of(a, &r);
     const float *queries = a.keys.q + static_cast<size_t>(r.row) * a.keys.n_heads * dim;
     for (uint32_t pos = ae_block_y() * n_threads + ae_thread(); pos < r.n; pos += ae_grid_y() * n_threads) {
         const int32_t slot = slot_of(a, &r, static_cast<int32_t>(pos));
@@ -134,13 +150,30 @@ AE_KERNEL(select_scores_f32, ae_gpu_select_args, AE_ATTENTION_WARPS * 32)
         const uint8_t *block = ae_gpu_kv_block(&a.keys.kv, static_cast<uint32_t>(page), 0);
         const uint32_t place = static_cast<uint32_t>(slot) % AE_KV_PAGE;
         float sum = 0;
-        for (uint32_t h = 0; h < a.keys.n_heads; h++) {
+        for (uint32_t h = r.first_head; h < r.end_head; h++) {
             const float *q = queries + static_cast<size_t>(h) * dim;
             const float rotated = dot_floats(&f, block, place, 0, q, f.n_rope, 0.0f);
-            sum = add_head(sum, weight[h], dot_floats(&f, block, place, f.rope_groups, q + f.n_rope, f.head_dim, rotated));
+            const float dot = dot_floats(&f, block, place, f.rope_groups, q + f.n_rope, f.head_dim, rotated);
+            sum = add_head(sum, weight ? weight + h : NULL, dot);
         }
-        a.scores[static_cast<size_t>(ae_block_x()) * a.n_seen + pos] = sum;
+        a.scores[static_cast<size_t>(ae_block_x()) * a.score_stride + pos] = sum;
     }
+}
+
+/* ---- Blocks ---------------------------------------------------------------------------------------------- */
+
+/* A thread has a block of positions. The newest n_local ones come before all others. */
+AE_KERNEL(select_blocks, ae_gpu_select_args, AE_GPU_SELECT_THREADS)
+{
+    index_row r;
+    if (!index_row_of(a, ae_block_x(), &r) || r.all) return;
+    float *score = a.scores + static_cast<size_t>(ae_block_x()) * a.score_stride;
+    const uint32_t n_blocks = (r.n + a.block - 1) / a.block, b = ae_block_y() * AE_GPU_SELECT_THREADS + ae_thread();
+    if (b >= n_blocks) return;
+    const uint32_t end = ae_min((b + 1) * a.block, r.n);
+    float best = b + a.n_local >= n_blocks ? INFINITY : -INFINITY;
+    for (uint32_t pos = b * a.block; pos < end; pos++) best = score[pos] > best ? score[pos] : best;
+    score[a.n_seen + b] = best;
 }
 
 /* ---- The choice ----------------------------------------------------------------------------------------- */
@@ -157,6 +190,28 @@ AE_DEV uint32_t key_of(float score)
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
+/* What is chosen among: n items, of which number i has the score at (i + 1) * every - 1. */
+typedef struct items {
+    const float *score;
+    uint32_t n, n_most, every;
+} items;
+
+AE_DEV items items_of(const ae_gpu_select_args &s, const index_row *r)
+{
+    const float *score = s.scores + static_cast<size_t>(ae_block_x()) * s.score_stride;
+    items t;
+    t.score = s.block && !s.pooled ? score + s.n_seen : score;
+    t.n = s.pooled ? r->n / s.block : s.block ? (r->n + s.block - 1) / s.block : r->n / s.every;
+    t.n_most = s.block ? s.n_most / s.block : s.n_most;
+    t.every = s.pooled ? s.block : s.every;
+    return t;
+}
+
+AE_DEV uint32_t key_at(const items *t, uint32_t i)
+{
+    return key_of(t->score[(i + 1) * t->every - 1]);
+}
+
 /* Where thread t counts a digit; after the counts there is room for a total of each digit. */
 AE_DEV uint8_t *count_at(uint8_t *shared, uint32_t digit, uint32_t t)
 {
@@ -164,13 +219,13 @@ AE_DEV uint8_t *count_at(uint8_t *shared, uint32_t digit, uint32_t t)
 }
 
 /* Counts the digits at `shift` of the keys whose known bits are those of prefix. */
-AE_DEV void count_digits(uint8_t *shared, const float *score, uint32_t n, uint32_t known, uint32_t prefix, uint32_t shift)
+AE_DEV void count_digits(uint8_t *shared, const items *of, uint32_t known, uint32_t prefix, uint32_t shift)
 {
     const uint32_t t = ae_thread(), digit = t / (THREADS / DIGITS), part = t % (THREADS / DIGITS);
     uint32_t sum = 0;
     for (uint32_t d = 0; d < DIGITS; d++) AE_STORE_SHARED(uint32_t, count_at(shared, d, t), 0);
-    for (uint32_t i = t; i < n; i += THREADS) {
-        const uint32_t key = key_of(score[i]);
+    for (uint32_t i = t; i < of->n; i += THREADS) {
+        const uint32_t key = key_at(of, i);
         if ((key & known) != prefix) continue;
         uint8_t *own = count_at(shared, key >> shift & (DIGITS - 1), t);
         AE_STORE_SHARED(uint32_t, own, AE_LOAD_SHARED(uint32_t, own) + 1);
@@ -182,13 +237,13 @@ AE_DEV void count_digits(uint8_t *shared, const float *score, uint32_t n, uint32
     ae_sync();
 }
 
-/* The k-th highest key (k from 1), and how many that are equal to it are among the k highest. */
-AE_DEV uint32_t find_least(uint8_t *shared, const float *score, uint32_t n, uint32_t k, uint32_t *n_equal)
+/* The lowest key that is chosen, and how many that are equal to it are. */
+AE_DEV uint32_t find_least(uint8_t *shared, const items *of, uint32_t *n_equal)
 {
-    uint32_t prefix = 0, known = 0;
+    uint32_t prefix = 0, known = 0, k = of->n_most;
     for (uint32_t shift = 32; shift; ) {
         shift -= 4;
-        count_digits(shared, score, n, known, prefix, shift);
+        count_digits(shared, of, known, prefix, shift);
         uint32_t d = DIGITS - 1, here;
         while ((here = AE_LOAD_SHARED(uint32_t, count_at(shared, DIGITS, d))) < k) k -= here, d--;
         prefix |= d << shift;
@@ -199,23 +254,43 @@ AE_DEV uint32_t find_least(uint8_t *shared, const float *score, uint32_t n, uint
     return prefix;
 }
 
-/* Writes the slots of the chosen positions in ascending order. Each thread has a range of positions. */
-AE_DEV void write_chosen(const ae_gpu_select_args &s, const index_row *r, uint8_t *shared, const float *score, int32_t *path)
+/* Writes the slots of the positions after the last pool, which come after those of chosen ones, and how many there are. */
+AE_DEV void write_rest(const ae_gpu_select_args &s, const index_row *r, const items *of, int32_t *path)
 {
+    const uint32_t begin = of->n * s.block, at = of->n_most * s.block, n = r->n - begin;
+    for (uint32_t i = ae_thread(); i < n; i += THREADS) path[at + i] = slot_of(s, r, static_cast<int32_t>(begin + i));
+    if (!ae_thread()) s.pos[r->choice] = static_cast<int32_t>(at + n) - 1;
+}
+
+/* Writes the slots of chosen item number `at`, and after the last one how many positions there are. */
+AE_DEV void write_item(const ae_gpu_select_args &s, const index_row *r, const items *of, uint32_t item, uint32_t at,
+                       int32_t *path)
+{
+    const uint32_t size = s.block ? s.block : 1, first = s.block ? item * size : (item + 1) * s.every - 1;
+    const uint32_t n = ae_min(size, r->n - first);
+    for (uint32_t i = 0; i < n; i++) path[at * size + i] = slot_of(s, r, static_cast<int32_t>(first + i));
+    if (at + 1 == of->n_most && !s.pooled) s.pos[r->choice] = static_cast<int32_t>(at * size + n) - 1;
+}
+
+/* In ascending order; a thread has a range of items. */
+AE_DEV void write_chosen(const ae_gpu_select_args &s, const index_row *r, uint8_t *shared, int32_t *path)
+{
+    const items of = items_of(s, r);
     uint32_t n_equal, n_above = 0, n_same = 0;
-    const uint32_t least = find_least(shared, score, r->n, s.n_most, &n_equal), each = (r->n + THREADS - 1) / THREADS;
-    const uint32_t begin = ae_min(ae_thread() * each, r->n), end = ae_min(begin + each, r->n);
-    for (uint32_t pos = begin; pos < end; pos++) {
-        const uint32_t key = key_of(score[pos]);
+    const uint32_t least = find_least(shared, &of, &n_equal), each = (of.n + THREADS - 1) / THREADS;
+    const uint32_t begin = ae_min(ae_thread() * each, of.n), end = ae_min(begin + each, of.n);
+    for (uint32_t i = begin; i < end; i++) {
+        const uint32_t key = key_at(&of, i);
         n_above += key > least;
         n_same += key == least;
     }
     uint32_t same = ae_sum_before(shared, n_same), at = ae_sum_before(shared, n_above) + ae_min(same, n_equal);
-    for (uint32_t pos = begin; pos < end; pos++) {
-        const uint32_t key = key_of(score[pos]);
+    for (uint32_t i = begin; i < end; i++) {
+        const uint32_t key = key_at(&of, i);
         if (key < least || (key == least && same++ >= n_equal)) continue;
-        path[at++] = slot_of(s, r, static_cast<int32_t>(pos));
+        write_item(s, r, &of, i, at++, path);
     }
+    if (s.pooled) write_rest(s, r, &of, path);
 }
 
 AE_KERNEL(select_choose, ae_gpu_select_args, AE_GPU_SELECT_THREADS)
@@ -223,16 +298,15 @@ AE_KERNEL(select_choose, ae_gpu_select_args, AE_GPU_SELECT_THREADS)
     AE_SHARED(shared);
     index_row r;
     if (!index_row_of(a, ae_block_x(), &r)) return;
-    int32_t *path = a.path + static_cast<size_t>(r.row) * a.n_most;
-    const bool all = r.n <= a.n_most; /* it keeps all positions then */
-    if (!ae_thread()) {
-        a.pos[r.row] = static_cast<int32_t>((all ? r.n : a.n_most) - 1);
-        a.n_inplace[r.row] = all ? r.n_inplace : 0;
-    }
-    if (!all) {
-        write_chosen(a, &r, shared, a.scores + static_cast<size_t>(ae_block_x()) * a.n_seen, path);
+    int32_t *path = a.path + static_cast<size_t>(r.choice) * a.n_most;
+    const int32_t n = static_cast<int32_t>(ae_min(r.n / a.every, a.n_most));
+    if (!ae_thread()) a.n_inplace[r.choice] = r.all && !a.listed ? r.n_inplace : 0;
+    if (!r.all) {
+        write_chosen(a, &r, shared, path);
         return;
     }
-    for (int32_t i = static_cast<int32_t>(ae_thread()); i < static_cast<int32_t>(r.n) - r.n_inplace; i += THREADS)
-        path[i] = a.keys.path[static_cast<size_t>(r.row) * a.keys.path_stride + i];
+    if (!ae_thread()) a.pos[r.choice] = n - 1; /* it keeps its places, or lists them */
+    const int32_t skipped = a.listed ? 0 : r.n_inplace, every = static_cast<int32_t>(a.every);
+    for (int32_t i = static_cast<int32_t>(ae_thread()); i < n - skipped; i += THREADS)
+        path[i] = slot_of(a, &r, (skipped + i + 1) * every - 1);
 }

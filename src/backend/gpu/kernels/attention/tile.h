@@ -79,11 +79,12 @@ template <int Q> AE_DEV void attn_indices(const attn_tile *t, uint32_t index[Q])
     for (uint32_t q = 0; q < Q; q++) index[q] = ae_shfl(t->own_index, q);
 }
 
-AE_DEV int32_t attn_first_seen(const ae_gpu_attention_args &a, int32_t pos)
+/* of a row at this position */
+AE_DEV int32_t attn_first_seen(const ae_gpu_attention_args &a, uint32_t row, int32_t pos)
 {
-    const int32_t window = static_cast<int32_t>(a.window);
-    if (!window || pos < window) return 0;
-    return a.chunked ? pos / window * window : pos - window + 1;
+    const int32_t window = static_cast<int32_t>(a.window), least = a.first ? a.first[row] : 0;
+    if (!window || pos < window) return least;
+    return ae_max(a.chunked ? pos / window * window : pos - window + 1, least);
 }
 
 /* Unit: which warp or block of the launch. Neighbours have the same chunk and head, and then the same keys. The last tiles come
@@ -100,9 +101,12 @@ template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t
     const uint32_t query = ae_min(t->first + lane, a.n_rows * t->group - 1);
     t->own_row = static_cast<int32_t>(query / t->group);
     t->own_index = static_cast<uint32_t>(t->own_row) * a.n_heads + t->head * t->group + query % t->group;
-    const int32_t pos = a.pos[t->own_row]; /* loaded together with the following values */
+    const size_t seen = static_cast<size_t>(t->head) * a.head_rows + t->own_row;
+    const int32_t pos = a.pos[seen]; /* loaded together with the following values */
     const int32_t last = a.last ? a.last[t->own_row] : pos;
-    t->own = make_int4(attn_first_seen(a, pos), last, a.n_inplace[t->own_row], a.seq[t->own_row]);
+    t->own = make_int4(attn_first_seen(a, t->own_row, pos), last, a.n_inplace[seen], a.seq[t->own_row]);
+    if (a.more_pos) /* the row's list begins with what it sees; nothing counts as in place */
+        t->own = make_int4(0, last - t->own.x + 1 + a.more_pos[t->own_row], 0, t->own.w);
     const uint32_t n_all = (a.n_actual ? ae_min(a.n_rows, *a.n_actual) : a.n_rows) * t->group;
     if (t->first >= n_all) return false;
     t->n = ae_min<uint32_t>(Q, n_all - t->first);
@@ -180,6 +184,22 @@ AE_DEV void attn_group_of(const attn_tile *t, uint32_t pending, uint32_t n, int3
     if (!t->one_row) attn_gather(t, pending, leader, n, begin, end, g);
 }
 
+/* Where entry i of the list of a row with further rows is. */
+AE_DEV void attn_listed(const ae_gpu_attention_args &a, uint32_t row, int32_t seq, int32_t i, const uint8_t **block,
+                        uint32_t *place)
+{
+    const int32_t pos = a.pos[row], first = attn_first_seen(a, row, pos), n_own = pos - first + 1, at = first + i;
+    const bool own = i < n_own;
+    const int32_t n_inplace = a.n_inplace[row];
+    const int32_t *path = own ? a.path + static_cast<size_t>(row) * a.path_stride
+                              : a.more_path + static_cast<size_t>(row) * a.more_stride;
+    const int32_t slot = own && at < n_inplace ? at : path[own ? at - n_inplace : i - n_own];
+    const size_t entry = static_cast<size_t>(seq) * a.table_stride + slot / AE_KV_PAGE;
+    *place = static_cast<uint32_t>(slot) % AE_KV_PAGE;
+    if (own) *block = a.kv.base + static_cast<uint64_t>(a.tables[entry]) * a.kv.page_bytes;
+    else *block = a.more_base + static_cast<uint64_t>(a.more_tables[entry]) * a.more_page_bytes;
+}
+
 /* Where position j of the chunk is. The place exists also where no member sees the position. */
 AE_DEV void attn_place(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, int32_t chunk, uint32_t j,
                        const uint8_t **block, uint32_t *place)
@@ -187,7 +207,12 @@ AE_DEV void attn_place(const ae_gpu_attention_args &a, const attn_tile *t, const
     int32_t slot = chunk * AE_KV_PAGE + static_cast<int32_t>(j);
     if (!g->in_place) {
         slot = ae_min(ae_max(slot, g->lo), g->hi);
-        if (slot >= g->state.z) slot = a.path[static_cast<size_t>(g->row) * a.path_stride + slot - g->state.z];
+        if (a.more_pos) {
+            attn_listed(a, static_cast<uint32_t>(g->row), g->state.w, slot, block, place);
+            return;
+        }
+        const size_t row = static_cast<size_t>(t->head) * a.head_rows + g->row;
+        if (slot >= g->state.z) slot = a.path[row * a.path_stride + slot - g->state.z];
     }
     const int32_t page = a.tables[static_cast<size_t>(g->state.w) * a.table_stride + slot / AE_KV_PAGE];
     *place = static_cast<uint32_t>(slot) % AE_KV_PAGE;
@@ -241,11 +266,15 @@ AE_DEV void attn_weigh(const ae_gpu_attention_args &a, const attn_tile *t, uint3
 {
     float x = *s0, y = *s1, top = -INFINITY; /* a NaN never becomes the maximum */
     if (a.softcap != 0.0f) x = ae_softcapf(x, a.softcap), y = ae_softcapf(y, a.softcap);
-    if (a.slopes && q < t->n) { /* others have no row */
-        const uint32_t index = attn_index(t, q);
-        const float slope = a.slopes[index % a.n_heads];
-        const int32_t own = a.pos[index / a.n_heads];
+    if ((a.slopes || a.bias) && q < t->n) { /* others have no row */
+        const uint32_t index = attn_index(t, q), head = index % a.n_heads;
+        const float slope = a.slopes ? a.slopes[head] : 0.0f;
+        const int32_t own = a.pos[static_cast<size_t>(t->head) * a.head_rows + index / a.n_heads];
         if (slope != 0.0f) x = ae_biased(x, slope, own, pos), y = ae_biased(y, slope, own, pos + 32);
+        if (a.bias) {
+            const float *bias = a.bias + static_cast<size_t>(head) * AE_BIAS_ROW;
+            x = x + bias[ae_attn_bias_at(own, pos)], y = y + bias[ae_attn_bias_at(own, pos + 32)];
+        }
     }
     if (sees0 && x > top) top = x;
     if (sees1 && y > top) top = y;

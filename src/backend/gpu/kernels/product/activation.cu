@@ -256,7 +256,7 @@ AE_DEV float value_of(const ae_gpu_activation_args &a, const row_facts &f, const
     }
     case AE_INPUT_GLU: {
         const float g = ae_glu_of(glu, c.x, a.glu_limit);
-        return a.x2 ? g * ae_glu_times(glu, c.y, a.glu_limit) : g;
+        return a.x2 ? g * ae_glu_times(glu, c.y, glu == AE_GLU_SITU ? a.up_limit : a.glu_limit) : g;
     }
     default: return c.x;
     }

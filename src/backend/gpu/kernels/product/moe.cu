@@ -150,22 +150,53 @@ AE_DEV float best_sum(const ae_routing &r, uint8_t *s)
     return sum_16(a);
 }
 
+/* Marks and lists the experts that a token's row of the table names. */
+AE_DEV void take_listed(uint8_t *s, const float *table, uint32_t n, uint32_t n_used)
+{
+    const uint32_t lane = ae_thread() % 32;
+    for (uint32_t i = lane; i < n_used; i += 32)
+        AE_STORE_SHARED(uint32_t, s + LIST_AT(i), static_cast<uint32_t>(table[i]) % n);
+    ae_sync_warp();
+}
+
 /* The list in ascending order, written to ids; weights gets each one's p. */
 AE_DEV void list_ascending(const uint8_t *s, uint32_t n, uint32_t *ids, float *weights)
 {
     for (uint32_t i = ae_thread() % 32; i < n; i += 32) {
         const uint32_t id = AE_LOAD_SHARED(uint32_t, s + LIST_AT(i));
         uint32_t rank = 0;
-        for (uint32_t j = 0; j < n; j++) rank += AE_LOAD_SHARED(uint32_t, s + LIST_AT(j)) < id;
+        for (uint32_t j = 0; j < n; j++) { /* equal ones, which a table must not have, keep their order */
+            const uint32_t other = AE_LOAD_SHARED(uint32_t, s + LIST_AT(j));
+            rank += other < id || (other == id && j < i);
+        }
         ids[rank] = id;
         weights[rank] = load_f(s + P_AT(id));
     }
     ae_sync_warp();
 }
 
+/* The expert of a row that the caller gives; a NaN is 0. */
+AE_DEV void take_given(const ae_gpu_route_args &a, uint32_t row)
+{
+    const float most = static_cast<float>(a.routing.n_experts - 1), x = a.given[row * a.given_stride];
+    const float id = x > 0.0f ? x < most ? x : most : 0.0f;
+    const uint32_t below = static_cast<uint32_t>(id), e = below + (id - static_cast<float>(below) >= 0.5f);
+    a.ids[row] = e;
+    a.weights[row] = 1.0f;
+    if (!a.slots) return;
+    const ae_gpu_active active = {e, 0, 1};
+    a.slots[0] = 0;
+    a.active[0] = active;
+    *a.n_active = 1;
+}
+
 AE_KERNEL(route, ae_gpu_route_args, AE_GPU_ROUTE_THREADS)
 {
     AE_SHARED(s);
+    if (a.given) {
+        if (!ae_thread()) take_given(a, ae_block_x());
+        return;
+    }
     const ae_routing &r = a.routing;
     const uint32_t row = ae_block_x(), n = r.n_used, lane = ae_thread();
     uint32_t *ids = a.ids + static_cast<size_t>(row) * n;
@@ -173,7 +204,8 @@ AE_KERNEL(route, ae_gpu_route_args, AE_GPU_ROUTE_THREADS)
     const bool shares = r.n_full > n && !r.renorm && r.gate != AE_GATE_SOFTMAX_CHOSEN;
     rate(a, a.logits + static_cast<size_t>(row) * r.n_experts, s);
     const float full = shares ? best_sum(r, s) : 1.0f;
-    choose(s, SCORE_AT(0), r.n_experts, n);
+    if (a.table) take_listed(s, a.table + static_cast<size_t>(a.tokens[row]) * a.table_stride, r.n_experts, n);
+    else choose(s, SCORE_AT(0), r.n_experts, n);
     list_ascending(s, n, ids, weights);
     for (uint32_t i = lane; i < n; i += 32) { /* from now on p and the list are of the chosen */
         store_f(s + P_AT(i), weights[i]);
@@ -199,7 +231,10 @@ AE_KERNEL(route, ae_gpu_route_args, AE_GPU_ROUTE_THREADS)
 
 /* ---- Grouping: one block ------------------------------------------------------------------------ */
 
-/* Walks all pairs; thread t knows experts 2t and 2t + 1. Counts them, or gives their pairs the slots from n[] on. */
+#define EACH AE_GPU_GROUP_EACH
+
+/* Walks all pairs; thread t knows experts EACH * t to EACH * t + EACH - 1. Counts them, or gives their pairs the slots from n[]
+ * on. */
 AE_DEV void walk_pairs(const ae_gpu_group_args &a, uint8_t *s, uint32_t *n, bool writes)
 {
     const uint32_t t = ae_thread();
@@ -210,9 +245,13 @@ AE_DEV void walk_pairs(const ae_gpu_group_args &a, uint8_t *s, uint32_t *n, bool
         ae_sync();
         for (uint32_t i = 0; i < here; i++) {
             const uint32_t e = AE_LOAD_SHARED(uint32_t, s + 4 * i);
-            if (e / 2 != t) continue;
-            if (writes) a.slots[first + i] = n[e % 2];
-            n[e % 2]++;
+            if (e / EACH != t) continue;
+            AE_UNROLL
+            for (uint32_t k = 0; k < EACH; k++) {
+                if (e % EACH != k) continue;
+                if (writes) a.slots[first + i] = n[k];
+                n[k]++;
+            }
         }
     }
 }
@@ -221,18 +260,23 @@ AE_KERNEL(group, ae_gpu_group_args, AE_GPU_GROUP_THREADS)
 {
     AE_SHARED(s);
     const uint32_t tile = AE_GPU_TILE, t = ae_thread();
-    uint32_t n[2] = {0, 0}, first[2];
+    uint32_t n[EACH] = {}, first[EACH], n_slots = 0, n_mine = 0;
     walk_pairs(a, s, n, false);
-    const uint32_t padded = (n[0] + tile - 1) / tile * tile;
-    first[0] = ae_sum_before(s + AE_GPU_GROUP_CHUNK * 4, padded + (n[1] + tile - 1) / tile * tile);
-    first[1] = first[0] + padded;
-    const uint32_t n_mine = (n[0] > 0) + (n[1] > 0);
+    AE_UNROLL
+    for (uint32_t i = 0; i < EACH; i++) {
+        first[i] = n_slots;
+        n_slots += (n[i] + tile - 1) / tile * tile;
+        n_mine += n[i] > 0;
+    }
+    const uint32_t before = ae_sum_before(s + AE_GPU_GROUP_CHUNK * 4, n_slots);
+    AE_UNROLL
+    for (uint32_t i = 0; i < EACH; i++) first[i] += before;
     uint32_t at = ae_sum_before(s + AE_GPU_GROUP_CHUNK * 4, n_mine);
     if (t == AE_GPU_GROUP_THREADS - 1) *a.n_active = at + n_mine;
     AE_UNROLL
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < EACH; i++) {
         if (!n[i]) continue;
-        const ae_gpu_active active = {2 * t + i, first[i], n[i]};
+        const ae_gpu_active active = {EACH * t + i, first[i], n[i]};
         a.active[at++] = active;
     }
     walk_pairs(a, s, first, true);

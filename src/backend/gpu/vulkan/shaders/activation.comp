@@ -18,7 +18,8 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Arg
     uint want, kind, glu, columns, staged, head_rows;
     float norm_eps, glu_limit;
     uint64_t x, x2, x_stride, x_step, norm, norm_bias, slots;
-    uint shares, unused;
+    uint shares;
+    float up_limit;
     uint64_t factor;
 };
 
@@ -77,7 +78,7 @@ float value_of(uint k, vec2 facts)
     }
     if (a.kind == INPUT_GLU) {
         const float g = ae_glu_of(a.glu, x, a.glu_limit);
-        return a.x2 != 0ul ? g * ae_glu_times(a.glu, F32(x2_row).v[k], a.glu_limit) : g;
+        return a.x2 != 0ul ? g * ae_glu_times(a.glu, F32(x2_row).v[k], a.glu == 11 ? a.up_limit : a.glu_limit) : g;
     }
     return x;
 }

@@ -14,17 +14,23 @@ layout(local_size_x = 64) in;
 #define FEW_CHUNKS 2 /* up to this many chunks are walked by one work-group */
 #define EACH 8u      /* elements of a thread: 512 of a head */
 #define KV_WEIGHT 16383.0
+#define BIAS_REACH 128 /* AE_BIAS_REACH, AE_BIAS_PAD, AE_BIAS_ROW */
+#define BIAS_PAD 16
+#define BIAS_ROW 288
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Args { /* ae_gpu_attention_args */
     KvView kv;
-    uint64_t seq, pos, last, n_inplace, path, tables, n_actual, sinks, slopes, q, y, parts, arrivals;
-    uint path_stride, table_stride, n_rows, n_heads, n_kv_heads, window, chunked;
+    uint64_t seq, pos, last, n_inplace, path, tables, n_actual, sinks, slopes, bias, first, q, y, parts;
+    uint64_t more_pos, more_path, more_tables, more_base, more_page_bytes, arrivals;
+    uint path_stride, table_stride, more_stride, head_rows, n_rows, n_heads, n_kv_heads, window, chunked;
     float scale, softcap;
     uint n_tiles, n_splits, merge_apart, max_parts, n_warps;
 };
 
 Args a;
 uint kv_head, i_query, row;      /* i_query: row * n_heads + head */
+uint seen_at;                    /* the row's entry of pos, n_inplace and path */
+int own_first, n_own;            /* of a row with further rows: its list begins with these positions */
 int first_seen, own_pos, in_place, sequence; /* own_pos: the last position that it sees */
 int at_pos;                      /* its own position */
 
@@ -99,10 +105,31 @@ float quantize_weights(bool sees)
 
 /* ---- Chunks ----------------------------------------------------------------------------------------- */
 
+/* The slot of position p. */
+int slot_of(int p)
+{
+    return p < in_place ? p : I32(a.path + uint64_t(seen_at) * a.path_stride * 4ul).v[uint(p - in_place)];
+}
+
+/* Entry i of the list of a row with further rows, which begins with the n_own positions from own_first on. */
+void find_listed(int i)
+{
+    const bool own = i < n_own;
+    const int slot = own ? slot_of(own_first + i) : I32(a.more_path + uint64_t(row) * a.more_stride * 4ul).v[uint(i - n_own)];
+    const int page = I32(own ? a.tables : a.more_tables).v[uint(sequence) * a.table_stride + uint(slot) / KV_PAGE];
+    my_place = uint(slot) % KV_PAGE;
+    my_block = own ? a.kv.base + uint64_t(uint(page)) * a.kv.page_bytes
+                   : a.more_base + uint64_t(uint(page)) * a.more_page_bytes;
+}
+
 /* Finds the place of position p of the query's sequence. */
 void find_place(int p)
 {
-    const int slot = p < in_place ? p : I32(a.path).v[row * a.path_stride + uint(p - in_place)];
+    if (a.more_pos != 0ul) {
+        find_listed(p);
+        return;
+    }
+    const int slot = slot_of(p);
     const int page = I32(a.tables).v[uint(sequence) * a.table_stride + uint(slot) / KV_PAGE];
     my_place = uint(slot) % KV_PAGE;
     my_block = kv_block(a.kv, uint(page), kv_head);
@@ -122,6 +149,10 @@ void attend(int chunk, vec2 factors, out float m, out float l, out float o[EACH]
         if (a.slopes != 0ul) {
             const float slope = F32(a.slopes).v[i_query % a.n_heads];
             if (slope != 0.0) s = ae_fma(-slope, float(abs(at_pos - (chunk * int(KV_PAGE) + int(t)))), s);
+        }
+        if (a.bias != 0ul) {
+            const int at = clamp(chunk * int(KV_PAGE) + int(t) - at_pos + BIAS_REACH + BIAS_PAD, 0, BIAS_ROW - 16);
+            s = s + F32(a.bias + uint64_t(i_query % a.n_heads) * BIAS_ROW * 4ul).v[uint(at)];
         }
     }
     m = largest(sees ? s : -AE_INFINITY, -AE_INFINITY);
@@ -227,13 +258,21 @@ bool begin()
     kv_head = BLOCK_X / a.n_tiles % a.n_kv_heads;
     i_query = row * a.n_heads + kv_head * group + i % group;
     if (a.n_actual != 0ul && row >= U32(a.n_actual).v[0]) return false;
-    const int at = I32(a.pos).v[row];
+    seen_at = kv_head * a.head_rows + row;
+    const int at = I32(a.pos).v[seen_at];
     at_pos = at;
     own_pos = a.last != 0ul ? I32(a.last).v[row] : at;
-    in_place = I32(a.n_inplace).v[row];
+    in_place = I32(a.n_inplace).v[seen_at];
     sequence = I32(a.seq).v[row];
     const int window = int(a.window);
     first_seen = window == 0 || at < window ? 0 : a.chunked != 0 ? at / window * window : at - window + 1;
+    if (a.first != 0ul) first_seen = max(first_seen, I32(a.first).v[row]);
+    if (a.more_pos != 0ul) {
+        own_first = first_seen;
+        n_own = own_pos - first_seen + 1;
+        first_seen = 0;
+        own_pos = n_own + I32(a.more_pos).v[row];
+    }
     return true;
 }
 

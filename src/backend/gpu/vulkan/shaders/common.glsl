@@ -273,7 +273,9 @@ float ae_gelu_erf_of(float g)
 }
 
 /* f(g) of ae_glu: 0 SiLU, 1 GELU, 2 squared ReLU, 3 sigmoid, 4 gpt-oss, 5 clamped SiLU, 6 ReLU, 7 limited SiLU, 8 softplus, 9
- * GELU by erf, 10 g itself */
+ * GELU by erf, 10 g itself, 11 SiTU */
+float ae_softcapf(float x, float cap);
+
 float ae_glu_of(uint kind, float g, float limit)
 {
     if (kind == 0u) return ae_siluf(g);
@@ -286,13 +288,16 @@ float ae_glu_of(uint kind, float g, float limit)
     if (kind == 8u) return ae_softplusf(g);
     if (kind == 9u) return ae_gelu_erf_of(g);
     if (kind == 10u) return g;
+    if (kind == 11u) return ae_div(ae_softcapf(g, limit), 1.0 + ae_expf(-g));
     return ae_minf(ae_siluf(g), limit);
 }
 
+/* of 11 `limit` is its up_limit */
 float ae_glu_times(uint kind, float u, float limit)
 {
     if (kind == 4u) return ae_maxf(ae_minf(u, limit), -limit) + 1.0;
     if (kind == 5u || kind == 7u) return ae_maxf(ae_minf(u, limit), -limit);
+    if (kind == 11u && limit > 0.0) return ae_softcapf(u, limit);
     return u;
 }
 

@@ -6,9 +6,11 @@
 
 layout(local_size_x = 256) in;
 
-#define MAX_EXPERTS 512u
+#define MAX_EXPERTS 1024u
+#define MAX_USED 512u /* and groups of experts */
 #define LANES 32u   /* threads that choose; all go through the same barriers */
-#define CHUNK 1024u
+#define CHUNK 512u
+#define EACH (MAX_EXPERTS / 256u) /* experts of a thread in group_pairs */
 
 #define GATE_SOFTMAX 0u
 #define GATE_SIGMOID 1u
@@ -26,7 +28,9 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Rou
     uint64_t logits;
     float router_scale;
     uint n_each;
-    uint64_t bias, out_scale, ids, weights, slots, chosen, n_chosen; /* the last two: active, n_active */
+    uint64_t bias, out_scale, table, tokens, given, given_stride;
+    uint64_t ids, weights, slots, chosen, n_chosen; /* the last two: active, n_active */
+    uint table_stride;
 };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer GroupArgs { /* ae_gpu_group_args */
     uint64_t ids;
@@ -40,9 +44,9 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Com
 
 shared float p[MAX_EXPERTS];
 shared float scores[MAX_EXPERTS];
-shared float sums[MAX_EXPERTS];  /* of groups of experts */
-shared uint list[MAX_EXPERTS];
-shared uint taken[MAX_EXPERTS];
+shared float sums[MAX_USED];  /* of groups of experts */
+shared uint list[MAX_USED];
+shared uint taken[MAX_EXPERTS / 32]; /* a bit each, set by thread 0 */
 shared float parts[256];
 shared uint numbers[CHUNK];
 
@@ -118,12 +122,17 @@ bool beats(float v, uint i, float w, uint j)
     return v > w || (!(v < w) && i < j);
 }
 
+bool is_taken(uint e)
+{
+    return (taken[e / 32] >> e % 32 & 1u) != 0u;
+}
+
 /* Marks the n_used of n scores that are taken first, and lists them in that order. groups: of sums, instead of scores */
 void choose(bool groups, uint n, uint n_used)
 {
     const uint t = THREAD;
     barrier();
-    for (uint e = t; e < n; e += 256) taken[e] = 0;
+    for (uint e = t; e < (n + 31) / 32; e += 256) taken[e] = 0u;
     for (uint i = 0; i < n_used; i++) {
         float best = 0.0;
         uint id = n;
@@ -131,7 +140,7 @@ void choose(bool groups, uint n, uint n_used)
         if (t < LANES)
             for (uint e = t; e < n; e += LANES) {
                 const float v = groups ? sums[e] : scores[e];
-                if (taken[e] == 0 && (id == n || beats(v, e, best, id))) {
+                if (!is_taken(e) && (id == n || beats(v, e, best, id))) {
                     best = v;
                     id = e;
                 }
@@ -150,7 +159,7 @@ void choose(bool groups, uint n, uint n_used)
         }
         if (t == 0) {
             list[i] = numbers[0];
-            if (numbers[0] < n) taken[numbers[0]] = 1;
+            if (numbers[0] < n) taken[numbers[0] / 32] |= 1u << numbers[0] % 32;
         }
     }
     barrier();
@@ -173,7 +182,7 @@ void drop_groups()
     }
     choose(true, r.n_groups, r.n_groups_used);
     for (uint e = THREAD; e < r.n_experts; e += 256)
-        if (taken[e / n] == 0) scores[e] = -AE_INFINITY;
+        if (!is_taken(e / n)) scores[e] = -AE_INFINITY;
     barrier();
 }
 
@@ -206,13 +215,41 @@ float best_sum()
     choose(false, r.n_experts, r.n_full);
     if (THREAD < 16)
         for (uint e = THREAD; e < r.n_experts; e += 16)
-            if (taken[e] != 0) sum = sum + p[e];
+            if (is_taken(e)) sum = sum + p[e];
     return sum_16(sum);
+}
+
+/* The expert of a row that the caller gives; a NaN is 0. */
+void take_given(uint row)
+{
+    const float most = float(a.routing.n_experts - 1), x = F32(a.given + uint64_t(row) * a.given_stride * 4ul).v[0];
+    const float id = x > 0.0 ? x < most ? x : most : 0.0;
+    const uint below = uint(id), e = below + (id - float(below) >= 0.5 ? 1u : 0u);
+    U32(a.ids).v[row] = e;
+    F32(a.weights).v[row] = 1.0;
+    if (a.slots == 0ul) return;
+    U32(a.slots).v[0] = 0u;
+    U32(a.chosen).v[0] = e;
+    U32(a.chosen).v[1] = 0u;
+    U32(a.chosen).v[2] = 1u;
+    U32(a.n_chosen).v[0] = 1u;
+}
+
+/* Lists the experts that a token's row of the table names. */
+void take_listed(uint n)
+{
+    const uint64_t at = uint64_t(uint(I32(a.tokens).v[BLOCK_X])) * a.table_stride;
+    for (uint i = THREAD; i < n; i += 256) list[i] = uint(F32(a.table + at * 4ul).v[i]) % r.n_experts;
+    barrier();
 }
 
 void route()
 {
     a = RouteArgs(push.args);
+    if (a.given != 0ul) {
+        if (THREAD == 0) take_given(BLOCK_X);
+        return;
+    }
     r = a.routing;
     r.renorm = r.renorm & 255u; /* a bool and its padding */
     const uint n = r.n_used, t = THREAD;
@@ -221,11 +258,13 @@ void route()
     rate(a.logits + uint64_t(BLOCK_X) * r.n_experts * 4ul);
     float full = 1.0;
     if (shares) full = best_sum();
-    choose(false, r.n_experts, n);
+    if (a.table != 0ul) take_listed(n);
+    else choose(false, r.n_experts, n);
     for (uint i = t; i < n; i += 256) { /* the list in ascending order */
         const uint id = list[i];
         uint rank = 0;
-        for (uint j = 0; j < n; j++) rank += list[j] < id ? 1 : 0;
+        for (uint j = 0; j < n; j++) /* equal ones, which a table must not have, keep their order */
+            rank += list[j] < id || (list[j] == id && j < i) ? 1 : 0;
         numbers[rank] = id;
         sums[rank] = p[id];
     }
@@ -257,8 +296,8 @@ void route()
 
 /* ---- Grouping: one work-group ----------------------------------------------------------------------- */
 
-/* Walks all pairs; thread t knows experts 2t and 2t + 1. Counts them, or gives their pairs the slots from n on. */
-void walk_pairs(GroupArgs g, inout uvec2 n, bool writes)
+/* Walks all pairs; thread t knows experts EACH * t to EACH * t + EACH - 1. Counts them, or gives their pairs the slots from n on. */
+void walk_pairs(GroupArgs g, inout uint n[EACH], bool writes)
 {
     for (uint first = 0; first < g.n_pairs; first += CHUNK) {
         const uint here = min(g.n_pairs - first, CHUNK);
@@ -267,10 +306,12 @@ void walk_pairs(GroupArgs g, inout uvec2 n, bool writes)
         barrier();
         for (uint i = 0; i < here; i++) {
             const uint e = numbers[i];
-            if (e / 2 != THREAD) continue;
-            if (writes) U32(g.slots).v[first + i] = e % 2 == 0 ? n.x : n.y;
-            if (e % 2 == 0) n.x++;
-            else n.y++;
+            if (e / EACH != THREAD) continue;
+            [[unroll]] for (uint k = 0; k < EACH; k++)
+                if (e % EACH == k) {
+                    if (writes) U32(g.slots).v[first + i] = n[k];
+                    n[k]++;
+                }
         }
     }
 }
@@ -291,17 +332,21 @@ void group_pairs()
 {
     GroupArgs g = GroupArgs(push.args);
     const uint t = THREAD;
-    uvec2 n = uvec2(0), first;
+    uint n[EACH], first[EACH], n_slots = 0, n_mine = 0;
+    [[unroll]] for (uint i = 0; i < EACH; i++) n[i] = 0;
     walk_pairs(g, n, false);
-    const uvec2 padded = (n + TILE - 1) / TILE * TILE;
-    first.x = sum_before(padded.x + padded.y);
-    first.y = first.x + padded.x;
-    const uint n_mine = (n.x > 0 ? 1 : 0) + (n.y > 0 ? 1 : 0);
+    [[unroll]] for (uint i = 0; i < EACH; i++) {
+        first[i] = n_slots;
+        n_slots += (n[i] + TILE - 1) / TILE * TILE;
+        n_mine += n[i] > 0 ? 1 : 0;
+    }
+    const uint before = sum_before(n_slots);
+    [[unroll]] for (uint i = 0; i < EACH; i++) first[i] += before;
     uint at = sum_before(n_mine);
     if (t == 255) U32(g.n_chosen).v[0] = at + n_mine;
-    for (uint i = 0; i < 2; i++) {
+    [[unroll]] for (uint i = 0; i < EACH; i++) {
         if (n[i] == 0) continue;
-        U32(g.chosen).v[3 * at] = 2 * t + i;
+        U32(g.chosen).v[3 * at] = EACH * t + i;
         U32(g.chosen).v[3 * at + 1] = first[i];
         U32(g.chosen).v[3 * at + 2] = n[i];
         at++;

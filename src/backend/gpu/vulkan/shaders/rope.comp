@@ -18,7 +18,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Ang
     uint64_t pos, freq;
     double magnitude;
     uint64_t cos_, sin_;
-    uint n_rows, half_;
+    uint n_rows, half_, every;
 };
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Args { /* ae_gpu_rope_kv_args */
@@ -35,7 +35,8 @@ void angles(AnglesArgs a)
 {
     const uint i = BLOCK_X * 128 + THREAD, r = i / a.half_;
     if (r >= a.n_rows) return;
-    const double x = double(I32(a.pos).v[r]) * F64(a.freq).v[i % a.half_];
+    const int every = int(a.every);
+    const double x = double(I32(a.pos).v[r] / every * every) * F64(a.freq).v[i % a.half_];
     const double t = x * 0.63661977236758134308LF + 6755399441055744.0LF, k = t - 6755399441055744.0LF;
     const double p = ((x - k * 1.5707963109016418LF) - k * 1.5893254712295857e-08LF) - k * 6.123233995736766e-17LF;
     const double z = p * p;

@@ -21,7 +21,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Axp
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer MapArgs { /* ae_gpu_map_args */
     uint64_t x, x2, x3, weight;
     uint x_stride, x2_stride, dim, kind, glu, group;
-    float a, b, c, d, limit;
+    float a, b, c, d, limit, up_limit;
 };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer MixArgs { /* ae_gpu_mix_args */
     uint64_t x, start, coef, y, x_stride, x_step, start_stride, start_step, coef_stride, y_stride, y_step;
@@ -87,7 +87,7 @@ float map_of(MapArgs a, float x, uint64_t x2, uint64_t x3, uint i)
     if (a.kind == 2) return ae_softcapf(x, a.a);
     if (a.kind == 3) {
         const float f = ae_glu_of(a.glu, x, a.limit);
-        return x2 != 0ul ? f * ae_glu_times(a.glu, F32(x2).v[i], a.limit) : f;
+        return x2 != 0ul ? f * ae_glu_times(a.glu, F32(x2).v[i], a.glu == 11 ? a.up_limit : a.limit) : f;
     }
     if (a.kind == 4) return x * ae_glu_of(a.glu, F32(x2).v[i / a.group], a.limit);
     if (a.kind == 6) {
@@ -121,11 +121,25 @@ void map_rows(MapArgs a)
     for (uint i = begin + THREAD; i < end; i += 256) x.v[i] = map_of(a, x.v[i], x2, x3, i);
 }
 
+/* The sum is one chain, which every thread walks. */
+void softmax_row(uint64_t x, uint n)
+{
+    float top = -AE_INFINITY, sum = 0.0;
+    for (uint i = 0; i < n; i++) top = F32(x).v[i] > top ? F32(x).v[i] : top;
+    for (uint i = 0; i < n; i++) sum = sum + ae_expf(F32(x).v[i] - top);
+    barrier(); /* all have been read */
+    for (uint i = THREAD; i < n; i += 256) F32(x).v[i] = ae_div(ae_expf(F32(x).v[i] - top), sum);
+}
+
 /* Maps that need sums over a row, a row for each work-group; x is read by other threads before the barriers alone. */
 void map_whole_row(MapArgs a)
 {
     const uint64_t x = a.x + uint64_t(BLOCK_X) * a.x_stride * 4ul, like = a.x2 + uint64_t(BLOCK_X) * a.x2_stride * 4ul;
     const float n = float(a.dim);
+    if (a.kind == 14) {
+        softmax_row(x, a.dim);
+        return;
+    }
     if (a.kind == 12) {
         const float mean = ae_div(sum_group(x, a.dim, 0.0, false), n);
         const float cut = ae_fma(a.a, ae_sqrt(ae_div(sum_group(x, a.dim, mean, true), n)), mean);
