@@ -105,6 +105,23 @@ uint32_t ae_draw_reach(const ae_draw *s)
     return s->n_steps && s->steps[0] == AERIE_SAMPLER_TOP_K ? (uint32_t)s->params.top_k : 0;
 }
 
+uint32_t ae_draw_wants(const ae_draw *s)
+{
+    const uint32_t reach = ae_draw_reach(s);
+    if (reach) return reach <= AE_BEST_MOST ? reach : 0;
+    const bool by_row = !s->params.n_logit_bias && ae_draw_is_from_row(s) && s->n_steps && s->steps[0] == AERIE_SAMPLER_MIN_P;
+    return by_row && s->params.min_keep <= AE_BEST_MOST ? AE_BEST_MOST : 0;
+}
+
+uint32_t ae_draw_takes(const ae_draw *s, const ae_candidate *best, uint32_t n, bool all)
+{
+    const uint32_t reach = ae_draw_reach(s);
+    if (!n || best[0].logit >= FLT_MAX) return 0;
+    if (reach) return n >= reach ? reach : all ? n : 0;
+    const float floor = best[0].logit + (float)ae_log((double)s->params.min_p); /* as ae_step_min_p has it */
+    return all || (best[n - 1].logit < floor && n >= s->params.min_keep) ? n : 0;
+}
+
 /* ---- The chain and the draw -------------------------------------------------------------------------- */
 
 /* The noise grows with its bits, so a bin's last word bounds it; plus a margin for the rounding of the logarithms. */
@@ -180,7 +197,13 @@ int32_t ae_draw_best(const ae_draw *d, ae_draw_room *s, const ae_candidate *best
     s->draw = d;
     s->logits = NULL;
     s->n = n;
-    s->sorted = true;
+    s->sorted = d->n_steps && d->steps[0] != AERIE_SAMPLER_MIN_P;
+    for (uint32_t i = 1; !s->sorted && i < n; i++) { /* as in a row: by id */
+        const ae_candidate c = s->list[i];
+        uint32_t k = i;
+        for (; k && s->list[k - 1].id > c.id; k--) s->list[k] = s->list[k - 1];
+        s->list[k] = c;
+    }
     s->t = 1.0;
     for (uint32_t i = 0; i < d->n_steps; i++) ae_chain_step(s, d->steps[i], position);
     ae_to_list(s);

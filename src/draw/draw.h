@@ -57,7 +57,8 @@ uint32_t ae_draw_reach(const ae_draw *draw);
 int32_t ae_draw_token(const ae_draw *draw, ae_draw_room *room, const float *logits, size_t position);
 
 /* The token that ae_draw_token gives for a row without infinite logits whose n best candidates are best [n], best first (equal
- * ones by ascending id). n is at least 1, and equals ae_draw_reach unless the row has fewer candidates. */
+ * ones by ascending id). n is at least 1, and equals ae_draw_reach unless the row has fewer candidates, or is what
+ * ae_draw_takes says (best.h). */
 int32_t ae_draw_best(const ae_draw *draw, ae_draw_room *room, const ae_candidate *best, uint32_t n, size_t position);
 
 /* How sure a draw was: the probability of its token, by how much the likeliest token's exceeds the second one's, or the entropy

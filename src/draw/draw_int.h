@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/math/fmath.h"
+#include "draw/best.h"
 #include "draw/draw.h"
 
 #define AE_NOISE_BINS 1024 /* bins of random words, by their upper bits */
@@ -93,8 +94,6 @@ int32_t ae_chain_end(ae_draw_room *s, const float *logits, size_t position);
 /* ---- candidates.c ---- */
 
 int32_t ae_argmax(const float *logits, uint32_t n);
-/* The k best of the row, best first, candidates or not. */
-uint32_t ae_select_top(const float *logits, uint32_t n, uint32_t k, ae_candidate *out);
 /* Total weight of all candidates in a row. */
 uint64_t ae_total_weight(const float *logits, uint32_t n, float top, double t);
 void ae_to_list(ae_draw_room *s);

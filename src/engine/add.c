@@ -9,6 +9,7 @@ void ae_engine_rows_clear(ae_engine *e)
 {
     ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_CLEAR}, NULL);
     e->n_rows = e->n_out = e->n_given = 0;
+    e->best.wanted = e->best.ran = 0;
     e->grouped = e->turned = false;
     e->mode = NULL;
     if (e->state) ae_state_begin(e->state);

@@ -26,7 +26,7 @@ typedef enum ae_command_kind {
                           * one after the other (ae_engine_add_given) */
     AE_COMMAND_TURN,     /* a: first row; b: rows; n: debt, columns, cell of the first row */
     AE_COMMAND_MODE,     /* a: experts + 1, or 0 for no mode; n: the AE_LACKS_ bits of layers */
-    AE_COMMAND_PASS,
+    AE_COMMAND_PASS,     /* a: number of best candidates of a row that are sent instead of logits, or 0 */
     AE_COMMAND_ADAPT,    /* a, b: scope, low half first; n: pairs of an adapter's number and the bits of its scale */
     AE_COMMAND_KEY,      /* as AE_COMMAND_ADAPT */
     AE_COMMAND_TRUNCATE, /* a: positions; result: where it landed, as for the next two */
@@ -38,6 +38,7 @@ typedef enum ae_command_kind {
     AE_COMMAND_SAVE,     /* a: positions in all; b: `first`; result: whether the state goes along; n: begin and end, the key,
                           * then the tokens if they are in the prefix tree. A round follows */
     AE_COMMAND_LOAD,     /* the same, with tokens up to the end */
+    AE_COMMAND_LOGITS,   /* after such a pass: its logits are sent after all */
     AE_COMMANDS
 } ae_command_kind;
 

@@ -96,8 +96,9 @@ static size_t gathered_size(const ae_model *m, const ae_engine_options *o)
                            (size_t)x->n_used * x->n_ff + x->n_ff_shared};
     size_t row = 0, n_logits = (size_t)ae_engine_collected(m) * h->n_vocab;
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) row = wide[i] > row ? wide[i] : row;
-    const size_t rows = row * o->n_batch;
-    return rows > n_logits ? rows : n_logits;
+    const size_t rows = row * o->n_batch, most = rows > n_logits ? rows : n_logits;
+    const size_t best = (size_t)o->n_outputs * ae_engine_best_room(o->ranks) * sizeof(ae_candidate) / sizeof(float);
+    return best > most ? best : most;
 }
 
 static bool has_sections(const ae_rope *r)
@@ -132,6 +133,8 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_split *split, 
     e->switch_host = ae_layout_add(l, 3 * n_switched * AE_SWITCH_DIM, sizeof(float));
     e->embedded = ae_layout_add(l, n_switched, sizeof *e->embedded);
     e->moved = ae_layout_add(l, split->n_devices > 1 ? n * moved_size(m, o) : 0, sizeof(float));
+    e->best.list = ae_layout_add(l, (size_t)o->n_outputs * ae_engine_best_room(o->ranks), sizeof *e->best.list);
+    e->best.eog = ae_layout_add(l, list_eog(o->vocab, NULL), sizeof *e->best.eog);
     e->group.room = ae_layout_add(l, o->ranks ? gathered_size(m, o) : 0, sizeof(float));
     e->sets = ae_layout_add(l, o->n_seqs, sizeof *e->sets);
     e->mode_sets = ae_layout_add(l, o->max_rank ? o->n_seqs : 0, sizeof *e->mode_sets);
@@ -373,13 +376,9 @@ static aerie_status create_buffers(ae_engine *e, aerie_error *error)
     host_layout(&l, m, split, &e->options, e);
     for (uint32_t i = 0; i < e->n_devices; i++) AE_TRY(create_device(e, i, error));
     if (e->turn) ae_model_rope_freqs(&m->hparams.ropes[0], e->options.n_ctx, e->rope_host, &e->rope_magnitude[0]);
-    int32_t *eog = ae_alloc(e->n_eog, sizeof *eog);
-    if (!eog && e->n_eog) return ae_fail_memory(error, "the tokens that end an answer", e->n_eog * sizeof *eog);
-    (void)list_eog(e->options.vocab, eog);
-    aerie_status status = AERIE_OK;
-    if (eog) status = e->out->backend->ops->fill(e->out->backend, e->eog, eog, e->n_eog * sizeof *eog, error);
-    ae_free(eog);
-    return status;
+    (void)list_eog(e->options.vocab, e->best.eog);
+    if (!e->n_eog) return AERIE_OK;
+    return e->out->backend->ops->fill(e->out->backend, e->eog, e->best.eog, e->n_eog * sizeof *e->eog, error);
 }
 
 static aerie_status create_streams(ae_engine *e, layer_lists *lists, aerie_error *error)
@@ -679,7 +678,8 @@ aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
     if (!e->n_rows) return AERIE_OK;
     const bool held = ae_commands_hold(e->options.commands);
     e->group_status = AERIE_OK;
-    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_PASS}, NULL);
+    e->best.ran = e->best.wanted;
+    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_PASS, .a = e->best.ran}, NULL);
     ae_commands_send(e->options.commands);
     ae_pool_hold(e->options.pool); /* of engines that share threads, one runs at a time */
     const aerie_status status = run_pass(e, error);
@@ -705,6 +705,7 @@ const float *ae_engine_logits(ae_engine *e, uint32_t row)
     AE_ASSERT(e->out_index[row] >= 0);
     const uint32_t i = (uint32_t)e->out_index[row];
     const size_t n_vocab = e->net->model->hparams.n_vocab, at = i * n_vocab;
+    if (!e->logits_host[i]) ae_engine_need_logits(e);
     if (!e->logits_host[i])
         e->logits_host[i] = e->out->backend->ops->view(e->out->stream, e->logits + at,
                                                        e->logits_room ? e->logits_room + at : NULL, n_vocab * sizeof(float));
@@ -715,6 +716,7 @@ void ae_engine_fetch_logits(ae_engine *e)
 {
     const size_t n_vocab = e->net->model->hparams.n_vocab;
     if (!e->n_out) return;
+    ae_engine_need_logits(e);
     const ae_backend_ops *ops = e->out->backend->ops;
     const float *rows = ops->view(e->out->stream, e->logits, e->logits_room, e->n_out * n_vocab * sizeof *rows);
     for (uint32_t i = 0; i < e->n_out; i++) e->logits_host[i] = rows + i * n_vocab;
@@ -732,6 +734,8 @@ aerie_status ae_engine_draw(ae_engine *e, const ae_engine_walk *walks, uint32_t 
                                      .output = (uint32_t)e->out_index[w->row], .n = w->n,
                                      .n_most = w->n_most, .position = w->position, .ends = w->ends};
     }
+    if (ae_engine_draw_best(e, n, out)) return AERIE_OK;
+    ae_engine_need_logits(e);
     ops->walk(stream, &(ae_walk){.n_trees = n, .n_vocab = e->net->model->hparams.n_vocab, .trees = e->trees,
                                     .logits = e->logits, .token = e->out->rows.token, .parent = e->out->rows.parent,
                                     .eog = e->eog, .n_eog = e->n_eog, .out = e->walked});
@@ -745,6 +749,7 @@ aerie_status ae_engine_propose(ae_engine *e, const ae_engine_rank *ranks, uint32
     ae_stream *stream = e->out->stream;
     if (!n) return AERIE_OK;
     AE_ASSERT(n <= e->options.n_outputs);
+    ae_engine_need_logits(e);
     for (uint32_t i = 0; i < n; i++)
         e->ranked[i] = (ae_propose_row){ae_sampler_plain(ranks[i].sampler), (uint32_t)e->out_index[ranks[i].row], ranks[i].k,
                                         ranks[i].position};

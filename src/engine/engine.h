@@ -76,6 +76,11 @@ uint32_t ae_engine_rows_left(const ae_engine *engine);
 /* Number of further rows in the pass that may export logits. */
 uint32_t ae_engine_outputs_left(const ae_engine *engine);
 
+/* The pass being built is only drawn from (ae_engine_draw), by draws that want up to this many best candidates (ae_draw_wants),
+ * at most AE_BEST_MOST: where ranks split the vocabulary they send these instead of logits. Whatever else is asked for comes by
+ * a round more. 0, and after ae_engine_rows_clear: whole rows. */
+void ae_engine_expect(ae_engine *engine, uint32_t n_best);
+
 typedef enum ae_export {
     AE_EXPORT_NONE,
     AE_EXPORT_LAST, /* logits of the last row */

@@ -7,6 +7,7 @@
 #include "engine/group_bytes.h"
 #include "engine/rows.h"
 #include "cache/recurrent.h"
+#include "draw/best.h"
 
 /* The engine's memory on one device, for the layers there (weights/split.h). Arrays are on the device, f32. */
 typedef struct ae_engine_device {
@@ -41,6 +42,14 @@ typedef struct ae_engine_saving {
     uint8_t *own, *all;  /* [n_own] and [n_all], of one round */
     size_t n_own, n_all;
 } ae_engine_saving;
+
+/* best.c: of a rank in a split, instead of logits; otherwise NULLs. */
+typedef struct ae_engine_best {
+    uint32_t wanted;    /* what the pass being built is drawn from: this many best candidates of each row; 0: whole rows */
+    uint32_t ran;       /* the same of the newest pass, whose logits are on the ranks that computed them; 0: rank 0 has them */
+    ae_candidate *list; /* (host) [n_outputs][ranks][ran] of the newest pass; id -1: there is none */
+    int32_t *eog;       /* (host) [n_eog] */
+} ae_engine_best;
 
 struct ae_engine {
     const ae_net *net;
@@ -78,6 +87,7 @@ struct ae_engine {
     aerie_status group_status; /* on ranks that follow: result of the pass before its logits were sent */
     uint32_t number;     /* index among the engines of options.commands */
     ae_engine_saving saving;
+    ae_engine_best best;
 
     /* adapters (host) */
     ae_adapter_keys keys;
@@ -122,6 +132,19 @@ static inline uint32_t ae_engine_number_of(const ae_engine *e, const ae_engine_d
  * prefix tree) or loads (tokens [end]). Whatever does not fit has been refused before. */
 void ae_engine_follow_save(ae_engine *engine, uint32_t seq, ae_kv_key key, const int32_t *tokens, const ae_engine_saved *saved);
 void ae_engine_follow_load(ae_engine *engine, ae_kv_key key, const int32_t *tokens, const ae_engine_saved *saved);
+
+/* best.c: the largest number of candidates in one row that ranks exchange, of all ranks; 0: there is no split. */
+uint32_t ae_engine_best_room(const ae_ranks *ranks);
+/* Gathers the candidates of the pass at rank 0. */
+void ae_engine_collect_best(ae_engine *engine);
+/* Rank 0: draws as ae_engine_draw does, from candidates. False: some walk needs a whole row. */
+bool ae_engine_draw_best(ae_engine *engine, uint32_t n, ae_walked *out);
+/* Rank 0: has the newest pass's logits come, if they have not; before they are read. */
+void ae_engine_need_logits(ae_engine *engine);
+/* forward.c: gathers the logits of the pass at rank 0. */
+void ae_forward_collect(ae_engine *engine);
+/* Before this rank sends results of the pass: if the pass has failed here, the group fails now. */
+void ae_forward_vouch(ae_engine *engine, const ae_engine_device *device);
 
 /* forward.c: runs the halves [begin, end) of layers, which are on one device (weights/split.h). A device may replay their
  * operations instead (pass_begin), so they depend only on what the pass's key covers (engine.c) and on device memory. */

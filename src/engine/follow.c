@@ -314,7 +314,16 @@ static aerie_status do_engine(follower *f, ae_engine *e, aerie_error *error)
     case AE_COMMAND_COMMIT:
         return check_result(f, (uint32_t)ae_engine_commit(e, f->at.seq, f->at.a, (const int32_t *)f->payload, f->at.n), error);
     case AE_COMMAND_MODE: return do_mode(f, e, error);
-    case AE_COMMAND_PASS: return ae_engine_pass(e, error);
+    case AE_COMMAND_PASS:
+        if (f->at.a > AE_BEST_MOST || (f->at.a && !ae_engine_best_room(f->net->ranks)))
+            return impossible(f, "candidates", f->at.a, error);
+        e->best.wanted = f->at.a;
+        return ae_engine_pass(e, error);
+    case AE_COMMAND_LOGITS:
+        if (!e->best.ran) return impossible(f, "logits after", e->best.ran, error);
+        e->best.ran = 0;
+        ae_forward_collect(e);
+        return ae_comm_status(f->commands->comm, error);
     case AE_COMMAND_ADAPT:
     case AE_COMMAND_KEY: return do_set(f, e, error);
     case AE_COMMAND_FORGET: ae_engine_forget_prefixes(e); return AERIE_OK;

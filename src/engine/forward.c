@@ -218,7 +218,7 @@ static void add_deep(ae_engine *e, ae_engine_device *d, uint32_t i_layer)
 /* ---- Its end ----------------------------------------------------------------------------------------------------- */
 
 /* Called before this rank sends results of the pass: if the pass has failed here, the group fails now. */
-static void vouch(ae_engine *e, const ae_engine_device *d)
+void ae_forward_vouch(ae_engine *e, const ae_engine_device *d)
 {
     aerie_error error = {0};
     if (!e->net->ranks->own || e->group_status != AERIE_OK) return;
@@ -227,12 +227,12 @@ static void vouch(ae_engine *e, const ae_engine_device *d)
 }
 
 /* Gathers all ranks' logits at rank 0, as many rows at a time as the group has room for. */
-static void collect_logits(ae_engine *e)
+void ae_forward_collect(ae_engine *e)
 {
     const ae_engine_device *d = e->out;
     const uint32_t n_vocab = e->net->model->hparams.n_vocab, n_each = ae_engine_collected(e->net->model);
     const ae_ranks *ranks = e->net->ranks;
-    vouch(e, d);
+    ae_forward_vouch(e, d);
     for (uint32_t at = 0, n; at < e->n_out; at += n) {
         n = e->n_out - at < n_each ? e->n_out - at : n_each;
         const ae_block_slices rows = {e->logits + (size_t)at * n_vocab, n_vocab, n, &ranks->vocab, 1};
@@ -304,7 +304,9 @@ static void end_stream(ae_engine *e)
     place_tapped(e);
     if (!e->n_out) return;
     put_logits(e);
-    if (e->net->ranks && e->net->ranks->kind == AE_RANKS_SPLIT) collect_logits(e);
+    if (!e->net->ranks || e->net->ranks->kind != AE_RANKS_SPLIT) return;
+    if (e->best.ran) ae_engine_collect_best(e);
+    else ae_forward_collect(e);
 }
 
 /* ---- Ranks of a pipeline ------------------------------------------------------------------------------------------ */
@@ -318,7 +320,7 @@ static void hand_on(ae_engine *e, ae_engine_device *d, uint32_t from, uint32_t t
     ae_block_slices rows[4];
     uint32_t n = 0;
     if (from == to) return;
-    if (from == e->net->ranks->own) vouch(e, d);
+    if (from == e->net->ranks->own) ae_forward_vouch(e, d);
     rows[n++] = (ae_block_slices){d->block.x, n_embd, e->n_rows, &whole[0], 1};
     if (n_streams) rows[n++] = (ae_block_slices){d->block.streams, (size_t)n_streams * n_embd, e->n_rows, &whole[1], 1};
     if (h->n_banks) rows[n++] = (ae_block_slices){d->block.banks, (size_t)h->n_banks * n_embd, e->n_rows, &whole[2], 1};

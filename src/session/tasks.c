@@ -83,7 +83,7 @@ static ae_spec_request spec_request(aerie_session *session, const aerie_request 
                                .limits = {r->no_drafts, r->draft_max, r->draft_min, r->draft_p_min}, .adapters = adapters,
                                .client = r->client, .group = r->group,
                                .diffusion = r->diffusion, .canvas_user = r->user, .canvas_id = r->id,
-                               .row = r->row ? on_row : NULL, .row_user = session};
+                               .reads_logits = r->n_logprobs > 0, .row = r->row ? on_row : NULL, .row_user = session};
     if (!saved->memory) return request;
     request.tokens = saved->tokens;
     request.n_tokens = saved->n_tokens;

@@ -4,6 +4,7 @@
  */
 #include "base/mem.h"
 #include "base/os.h"
+#include "draw/best.h"
 #include "speculate/denoise.h"
 #include "speculate/speculate_int.h"
 
@@ -246,6 +247,21 @@ static void saw_shares(ae_spec *spec, double seconds)
     ae_share_saw(&spec->share, spec->share_rows, seconds);
 }
 
+/* How many best candidates of a row all draws of this pass want; 0: somebody reads whole rows. */
+static uint32_t candidates_wanted(const ae_spec *spec)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        const spec_slot *s = &spec->slots[i];
+        if (!s->active || !s->n_chain || (!s->decoding && !s->row)) continue;
+        if (s->row || s->reads_logits || s->constraint || !ae_sampler_draws_from_row(s->sampler)) return 0;
+        const uint32_t n = ae_draw_wants(ae_sampler_plain(s->sampler));
+        if (!n) return 0;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error)
 {
     const double begun = ae_time_now();
@@ -257,6 +273,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         if (spec->slots[i].active && spec->slots[i].n_chain) AE_TRY(add_rows(spec, i, error));
     }
+    ae_engine_expect(spec->engine, candidates_wanted(spec));
     AE_TRY(ae_engine_pass(spec->engine, error));
     const double seconds = wait_least(spec, ae_engine_pass_seconds(spec->engine));
     const double share = seconds / (spec->n_active ? spec->n_active : 1);

@@ -112,6 +112,7 @@ typedef struct ae_spec_request {
     const aerie_diffusion *diffusion; /* models that denoise (denoise.h): how, with no field missing; else not read */
     void *canvas_user;     /* for the callback of `diffusion` */
     size_t canvas_id;
+    bool reads_logits;         /* the caller reads rows of logits that tokens were drawn from */
     ae_spec_row *row;          /* NULL: none. Otherwise the whole prompt runs, whatever the KV cache holds */
     void *row_user;
 } ae_spec_request;

@@ -24,6 +24,7 @@ typedef struct spec_slot {
     bool preempted;     /* its pages were taken away; it resumes when there is room for all its tokens */
     uint32_t turn;      /* position of the prompt to which a later request may return; 0: none */
     uint32_t n_told;    /* positions that were reported to `row` */
+    bool reads_logits;  /* as in ae_spec_request */
     ae_spec_row *row; /* NULL: none */
     void *row_user;
     const ae_media *media; /* [n_media] lent; what the tokens below 0 stand for */

@@ -219,6 +219,7 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     int32_t *tokens = s->tokens;
     const uint64_t number = spec->n_started++;
     *s = (spec_slot){.active = true, .ignore_eog = request->ignore_eog, .row = request->row, .row_user = request->row_user,
+                     .reads_logits = request->reads_logits,
                      .number = number, .leader = NO_SLOT,
                      .client = request->client, .group = request->group ? request->group : ~number,
                      .scope = ae_engine_seq_key(spec->engine, i).scope,

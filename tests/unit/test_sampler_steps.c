@@ -18,6 +18,7 @@
 
 #include "base/math/rng.h"
 #include "mkmodel.h"
+#include "draw/best.h"
 #include "sample/sampler.h"
 #include "vocab_make.h"
 
@@ -338,7 +339,21 @@ static bool compare(ae_sampler *s, const ae_sampling *p, const float *logits, co
     return true;
 }
 
-static uint32_t n_compared, n_near;
+static uint32_t n_compared, n_near, n_from_best, n_by_floor;
+
+/* The draw from the row's best candidates, where they suffice, is the draw from the row. */
+static void compare_best(ae_sampler *s, const float *logits, size_t n_tokens, const char *what)
+{
+    const ae_draw *d = ae_sampler_plain(s);
+    ae_candidate best[AE_BEST_MOST];
+    const uint32_t wants = ae_draw_wants(d), n = ae_select_top(logits, N, wants, best);
+    const uint32_t takes = wants ? ae_draw_takes(d, best, n, n < wants) : 0;
+    if (!takes) return;
+    n_from_best++;
+    n_by_floor += !ae_draw_reach(d);
+    const int32_t from_row = ae_draw_token(d, ae_sampler_room(s), logits, n_tokens);
+    if (ae_draw_best(d, ae_sampler_room(s), best, takes, n_tokens) != from_row) fail_msg("%s: not from the best", what);
+}
 
 static void compare_rows(const ae_sampling *p, uint64_t seed, uint32_t n_rows, const char *what)
 {
@@ -352,7 +367,9 @@ static void compare_rows(const ae_sampling *p, uint64_t seed, uint32_t n_rows, c
         make_logits(&random, logits);
         make_tokens(&random, tokens);
         n_compared++;
-        n_near += !compare(s, p, logits, tokens, mk_random(&random) % (N_TOKENS + 1), NULL, what);
+        const size_t n_tokens = mk_random(&random) % (N_TOKENS + 1);
+        n_near += !compare(s, p, logits, tokens, n_tokens, NULL, what);
+        compare_best(s, logits, n_tokens, what);
     }
     ae_sampler_free(s);
 }
@@ -386,7 +403,7 @@ static void test_each_step_is_its_definition(void **state)
     static const aerie_logit_bias bias[] = {{3, 12.5f}, {4, -INFINITY}, {599, -2}, {3, 1}};
     p = off(), p.logit_bias = bias, p.n_logit_bias = 4, compare_rows(&p, 15, 50, "bias");
     p.temperature = 0, compare_rows(&p, 16, 50, "bias, greedy");
-    assert_true(n_near * 20 < n_compared);
+    assert_true(n_near * 20 < n_compared && n_from_best > 20 && n_by_floor > 5);
 }
 
 /* Any steps in any order, twice perhaps, with any parameters. */
@@ -418,7 +435,7 @@ static void test_random_chains_are_their_definition(void **state)
         compare_rows(&p, 1000 + (uint64_t)round, 12, what);
     }
     print_message("%u rows compared, %u within rounding of a border\n", n_compared, n_near);
-    assert_true(n_near * 20 < n_compared);
+    assert_true(n_near * 20 < n_compared && n_from_best > 20 && n_by_floor > 5);
 }
 
 /* A sample vocabulary: bytes, and a merge that holds a newline. */

@@ -1,0 +1,143 @@
+/* best.c - candidates instead of logits: what ranks that split a vocabulary send to rank 0, where draws look at the best of a
+ * row alone (engine.h, ae_engine_expect).
+ *
+ * Each rank finds the best of its own part of every row; the best of all are among them. A row that needs more, because of
+ * infinite logits or of a min-p that leaves many tokens, has the whole pass's logits come: the token is the same either way.
+ * Owns nothing. */
+#include "backend/draw_host.h"
+#include "engine/commands.h"
+#include "engine/engine_int.h"
+
+uint32_t ae_engine_best_room(const ae_ranks *ranks)
+{
+    return ranks && ranks->n > 1 && ranks->kind == AE_RANKS_SPLIT ? ranks->n * AE_BEST_MOST : 0;
+}
+
+void ae_engine_expect(ae_engine *e, uint32_t n_best)
+{
+    const ae_ranks *ranks = e->net->ranks;
+    const size_t n_vocab = e->net->model->hparams.n_vocab;
+    if (!ae_engine_best_room(ranks)) return;
+    const bool pays = n_best <= AE_BEST_MOST && n_best * ranks->n * sizeof(ae_candidate) < n_vocab * sizeof(float);
+    e->best.wanted = pays ? n_best : 0;
+}
+
+/* ---- All ranks ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static ae_candidate *list_of(const ae_engine *e, uint32_t output, uint32_t rank)
+{
+    return e->best.list + ((size_t)output * e->net->ranks->n + rank) * e->best.ran;
+}
+
+typedef struct search {
+    ae_engine *engine;
+    const float *logits; /* (host) [n_out][n_vocab], of which this rank has its part */
+} search;
+
+static void find_item(void *context, uint32_t item, uint32_t i_worker)
+{
+    const search *s = context;
+    const ae_engine *e = s->engine;
+    const ae_ranks *ranks = e->net->ranks;
+    const uint32_t first = ranks->vocab.first[ranks->own], k = e->best.ran;
+    ae_candidate *to = list_of(e, item, ranks->own);
+    const uint32_t n = ae_select_top(s->logits + (size_t)item * e->net->model->hparams.n_vocab + first,
+                                     ranks->vocab.n[ranks->own], k, to);
+    (void)i_worker;
+    for (uint32_t i = 0; i < n; i++) to[i].id += (int32_t)first;
+    for (uint32_t i = n; i < k; i++) to[i].id = -1;
+}
+
+void ae_engine_collect_best(ae_engine *e)
+{
+    const ae_backend_ops *ops = e->out->backend->ops;
+    const ae_ranks *ranks = e->net->ranks;
+    const uint32_t k = e->best.ran;
+    ae_slices slices = {{0}, {0}};
+    search s = {.engine = e};
+    memset(e->best.list, 0xff, (size_t)e->n_out * ranks->n * k * sizeof *e->best.list); /* ids -1 */
+    s.logits = ops->view(e->out->stream, e->logits, e->logits_room,
+                         (size_t)e->n_out * e->net->model->hparams.n_vocab * sizeof *s.logits);
+    ae_forward_vouch(e, e->out);
+    if (ranks->vocab.n[ranks->own]) ops->host_run(e->out->stream, find_item, &s, e->n_out);
+    for (uint32_t r = 0; r < ranks->n; r++) slices.first[r] = r * k, slices.n[r] = least(k, ranks->vocab.n[r]);
+    ae_comm_gather(ranks->comm, &(ae_comm_part){e->best.list, (size_t)ranks->n * k, sizeof *e->best.list, e->n_out, &slices}, 1,
+                   0);
+}
+
+/* ---- Rank 0 --------------------------------------------------------------------------------------------------------- */
+
+void ae_engine_need_logits(ae_engine *e)
+{
+    if (!e->best.ran) return;
+    const bool held = ae_commands_hold(e->options.commands);
+    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_LOGITS}, NULL);
+    ae_commands_send(e->options.commands);
+    e->best.ran = 0;
+    ae_forward_collect(e);
+    ae_commands_release(e->options.commands, held);
+}
+
+static bool is_before(const ae_candidate *a, const ae_candidate *b)
+{
+    return a->logit != b->logit ? a->logit > b->logit : a->id < b->id;
+}
+
+/* The best of all ranks, to best [ran]. *all: the row has no others. Returns their number. */
+static uint32_t merge(const ae_engine *e, uint32_t output, ae_candidate *best, bool *all)
+{
+    const ae_ranks *ranks = e->net->ranks;
+    uint32_t at[AE_MAX_RANKS] = {0}, n = 0;
+    *all = true;
+    for (;; n++) {
+        const ae_candidate *next = NULL;
+        uint32_t from = 0;
+        for (uint32_t r = 0; r < ranks->n; r++) {
+            const ae_candidate *c = list_of(e, output, r) + at[r];
+            if (at[r] == e->best.ran) *all = *all && ranks->vocab.n[r] == at[r]; /* it may have had more */
+            else if (c->id >= 0 && (!next || is_before(c, next))) next = c, from = r;
+        }
+        if (!next) return n;
+        if (n == e->best.ran) break;
+        best[n] = *next;
+        at[from]++;
+    }
+    *all = false;
+    return n;
+}
+
+typedef struct best_walk {
+    const ae_engine *engine;
+    const ae_walk_tree *tree;
+    bool lacks; /* the walk came to a row of which more is needed */
+} best_walk;
+
+static ae_walk_verdict draw(void *context, uint32_t row, uint32_t depth, int32_t *token)
+{
+    best_walk *w = context;
+    const ae_engine *e = w->engine;
+    ae_candidate best[AE_BEST_MOST];
+    bool all;
+    const uint32_t n = merge(e, w->tree->output + row, best, &all), takes = ae_draw_takes(w->tree->draw, best, n, all);
+    w->lacks |= !takes;
+    return ae_draw_host_best(w->tree, best, takes, e->best.eog, e->n_eog, depth, token);
+}
+
+bool ae_engine_draw_best(ae_engine *e, uint32_t n, ae_walked *out)
+{
+    if (!e->best.ran) return false;
+    for (uint32_t i = 0; i < n; i++) {
+        const ae_walk_tree *t = &e->trees[i];
+        const ae_walk_nodes nodes = ae_draw_host_nodes(t, e->rows.token, e->rows.parent);
+        best_walk w = {.engine = e, .tree = t};
+        if (!ae_draw_wants(t->draw) || ae_draw_wants(t->draw) > e->best.ran) return false;
+        ae_walk_down(&nodes, t->n_most, draw, &w, &out[i]);
+        if (w.lacks) return false;
+    }
+    return true;
+}
