@@ -22,7 +22,7 @@ import tempfile
 from array import array
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from folders import changed, halves, joined, layers_of, read_gguf, shaped, turned, write_folder  # noqa: E402
+from folders import changed, halves, joined, layers_of, read_gguf, rows_of, shaped, turned, write_folder  # noqa: E402
 
 
 class File:
@@ -35,12 +35,12 @@ class File:
         self.keys = {k.removeprefix(self.arch + "."): v for k, v in keys.items()}
         self.n_layers = self.keys["block_count"] - self.keys.get("nextn_predict_layers", 0)
 
-    def set_floats(self, key, values):
-        """Changes a list in the file itself."""
+    def set_floats(self, key, values, is_list=True):
+        """Changes a number or a list in the file itself."""
         with open(self.path, "r+b") as f:
             data = f.read()
             name = f"{self.arch}.{key}".encode()
-            at = data.index(struct.pack("<Q", len(name)) + name) + 8 + len(name) + 4 + 4 + 8
+            at = data.index(struct.pack("<Q", len(name)) + name) + 8 + len(name) + (16 if is_list else 4)
             f.seek(at)
             f.write(struct.pack(f"<{len(values)}f", *values))
 
@@ -462,6 +462,155 @@ def t5(f):
     return config, tensors
 
 
+def hy4(f):
+    def change(out, at, t, i):
+        latent(out, at, t, 1)
+        both = [layers_of(t.pop(f"ffn_{x}_exps.weight")) for x in ("gate", "up")] if "ffn_up_exps.weight" in t else []
+        if both:
+            parts = [joined(*pair) for pair in zip(*both)]
+            out[at + "mlp.experts.gate_up_proj"] = [len(parts), *parts[0][0]], joined(*parts)[1]
+            out[at + "mlp.experts.down_proj"] = t.pop("ffn_down_exps.weight")
+        for half, place in (("attn", "hc_attn_layer"), ("ffn", "hc_mlp_layer")):
+            for x in ("fn", "base", "scale"):
+                out[f"{at}{place}.hc_pre.hc_{x}"] = t.pop(f"hc_{half}_{x}.weight")
+    layer = {**KDA, "attn_gate": "self_attn.linear_gate", "attn_sinks.weight": "self_attn.learnable_sink_param",
+             "indexer.attn_q_b": "self_attn.indexer.wq_b", "indexer.attn_k": "self_attn.indexer.wk",
+             "indexer.k_norm": "self_attn.indexer.k_norm", "indexer.proj": "self_attn.indexer.weights_proj",
+             "exp_probs_b.bias": "mlp.gate.e_score_correction_bias",
+             **{f"ffn_{x}_shexp": f"mlp.shared_experts.{x}_proj" for x in ("gate", "up", "down")}}
+    whole = {f"output_hc_{x}.weight": f"model.hc_head.hc_head_{x}" for x in ("fn", "base", "scale")}
+    tensors = take_apart(f, layer, whole, change=change)
+    tensors["model.mtp_layers.0.enorm.weight"] = [64], array("f", [1.0] * 64)
+    config = common(f, "HYV4ForCausalLM", **latent_sizes(f), n_routed_experts=f["expert_count"], n_shared_experts=1,
+                    norm_topk_prob=True, n_group=1, topk_group=1, hc_mult=f["hyper_connection.count"],
+                    hc_eps=f["hyper_connection.epsilon"], hc_magnitude=f["hyper_connection.magnitude"],
+                    swiglu_limit=f["swiglu_clamp_exp"], index_n_heads=f["attention.indexer.head_count"],
+                    index_head_dim=f["attention.indexer.key_length"], index_topk=f["attention.indexer.top_k"],
+                    num_nextn_predict_layers=1, scoring_func="sigmoid")
+    if f.get("attention.indexer.types"):
+        config["indexer_types"] = ["full" if own else "shared" for own in f["attention.indexer.types"]]
+    config["head_dim"] = 32
+    return config, tensors
+
+
+def plamo2(f):
+    plus = {"attn_norm.weight": ("pre_mixer_norm", 1), "post_attention_norm": ("post_mixer_norm", 1 / 5),
+            "ffn_norm.weight": ("pre_mlp_norm", 1), "post_ffw_norm": ("post_mlp_norm", 5 ** -1.5)}
+
+    def change(out, at, t, i):
+        for name, (to, more) in plus.items():
+            out[f"{at}{to}.weight"] = changed(t.pop(name), lambda x: x - more)
+        if "ssm_a" in t:
+            out[at + "mixer.A_log"] = changed(t.pop("ssm_a"), lambda x: math.log(-x))
+            t["ssm_conv1d.weight"] = shaped(t["ssm_conv1d.weight"], 128, 1, 4)
+    layer = {"ssm_in": "mixer.in_proj", "ssm_conv1d": "mixer.conv1d", "ssm_x": "mixer.bcdt_proj", "ssm_dt": "mixer.dt_proj",
+             "ssm_dt.bias": "mixer.dt_bias", "ssm_d": "mixer.D", "ssm_dt_norm": "mixer.dt_norm_weight",
+             "ssm_b_norm": "mixer.B_norm_weight", "ssm_c_norm": "mixer.C_norm_weight", "ssm_out": "mixer.out_proj",
+             "attn_qkv": "mixer.qkv_proj", "attn_output": "mixer.o_proj", "attn_q_norm.weight": "mixer.q_weight",
+             "attn_k_norm.weight": "mixer.k_weight", "ffn_up": "mlp.gate_up_proj"}
+    tensors = take_apart(f, layer, place="model.layers.layers.{}.", change=change)
+    tensors["model.norm.weight"] = changed(tensors["model.norm.weight"], lambda x: x - 1)
+    words = [["<|plamo:unk|>", 0.0, "UNKNOWN"], ["<|plamo:bos|>", 0.0, "CONTROL"], ["<|plamo:eos|>", 0.0, "CONTROL"],
+             ["<|plamo:pad|>", 0.0, "CONTROL"], ["<|plamo:op|>", 0.0, "NORMAL"],
+             *[[f"<0x{b:02X}>", 0.0, "BYTE"] for b in range(256)], ["the", -1.5, "NORMAL"], ["\u00e9", -2.25, "NORMAL"]]
+    f.files = {"tokenizer.jsonl": "".join(json.dumps([*w, None, 1]) + "\n" for w in words), "tokenizer_config.json": json.dumps(
+        {"bos_token": "<|plamo:bos|>", "eos_token": "<|plamo:eos|>", "pad_token": "<|plamo:pad|>",
+         "unk_token": "<|plamo:unk|>"})}
+    kv = f["attention.head_count_kv"]
+    config = common(f, "Plamo2ForCausalLM", num_key_value_heads=max(kv), hidden_size_per_head=24, mamba_num_heads=8,
+                    mamba_d_state=f["ssm.state_size"], mamba_d_conv=4, mamba_step=2, mamba_enabled=True)
+    del config["head_dim"]
+    return config, tensors
+
+
+def talkie(f):
+    f.set_floats("attention.layer_norm_rms_epsilon", [1.1920929e-07], False)  # of the model's code
+
+    def change(out, at, t, i):
+        for x in "qk":
+            shape, w = t[f"attn_{x}.weight"]
+            t[f"attn_{x}.weight"] = shape, array("f", [v if k // 64 % 24 < 12 else -v for k, v in enumerate(w)])
+        out[at + "attn.head_gain.head_g"] = shaped(t.pop("attn_q_norm.weight"), 4)
+        for x, gain in (("attn_output", 0.75), ("ffn_down", 1.25)):
+            out[f"{at}{'attn' if x[0] == 'a' else 'mlp'}_gain.a_g"] = [1], array("f", [gain])
+            f.tensors[f"blk.{i}.{x}.scale"] = out[f"{at}{'attn' if x[0] == 'a' else 'mlp'}_gain.a_g"]
+    layer = {"attn_q": "attn.attn_query", "attn_k": "attn.attn_key", "attn_v": "attn.attn_value",
+             "attn_output": "attn.attn_resid",
+             "ffn_gate": "mlp.mlp_gate", "ffn_up": "mlp.mlp_linear", "ffn_down": "mlp.mlp_resid",
+             "layer_output_scale.weight": "embed_skip.a_g"}
+    tensors = take_apart(f, layer, {"token_embd": "model.embed", "output.weight": "lm_head"}, "model.blocks.{}.", change)
+    tensors["lm_head_gain.w_g"] = [1], array("f", [f["logit_scale"]])
+    return common(f, "TalkieForCausalLM"), tensors
+
+
+def granite_switch(f):
+    n, n_kv = f["attention.head_count"], f["attention.head_count_kv"]
+    d, n_adapters = f["attention.key_length"], f["adapters.count"]
+    places = {"attn_q": "self_attn.qkv_proj.lora_{}_slices.0", "attn_k": "self_attn.qkv_proj.lora_{}_slices.1",
+              "attn_v": "self_attn.qkv_proj.lora_{}_slices.2", "attn_output": "self_attn.o_proj.lora_{}",
+              "ffn_gate": "shared_mlp.input_linear.lora_{}_slices.0", "ffn_up": "shared_mlp.input_linear.lora_{}_slices.1",
+              "ffn_down": "shared_mlp.output_linear.lora_{}"}
+
+    def change(out, at, t, i):
+        qkv = t.pop("attn_qkv.weight")
+        q, k, v = (rows_of(qkv, range(a * d, b * d)) for a, b in ((0, n), (n, n + n_kv), (n + n_kv, n + 2 * n_kv)))
+        out[at + "self_attn.qkv_proj.base_layer.weight"] = joined(halves(q, n), halves(k, n_kv), v)
+        out[at + "shared_mlp.input_linear.base_layer.weight"] = joined(t.pop("ffn_gate.weight"), t.pop("ffn_up.weight"))
+        for name, place in places.items():
+            for half in "ab":
+                shape, x = t.pop(f"{name}.lora_{half}")
+                one = shape[1] * shape[2]
+                f.tensors[f"blk.{i}.{name}.lora_{half}"] = shape, array("f", [0.0] * one) + x[one:]
+                own = layers_of((shape, x))[1:]
+                if half == "b" and name in ("attn_q", "attn_k"):
+                    own = [halves(w, n if name == "attn_q" else n_kv) for w in own]
+                out[at + place.format(half.upper())] = [n_adapters, 1, *shape[1:]], joined(*own)[1]
+    tensors = take_apart(f, {"attn_output": "self_attn.o_proj.base_layer", "ffn_down": "shared_mlp.output_linear.base_layer"},
+                         change=change)
+    tensors["model.switch.adapter_token_ids"] = [4], array("q", f["adapters.token_ids_activate"])
+    config = common(f, "GraniteSwitchForCausalLM", num_hidden_layers=f.n_layers + 1, shared_intermediate_size=96,
+                    num_adapters=n_adapters, max_lora_rank=f["adapters.lora_rank"],
+                    adapter_token_ids=f["adapters.token_ids_activate"], control_token_gain=f["adapters.router_gain"],
+                    adapter_substitute_token_ids=f["adapters.token_ids_substitute"], embedding_multiplier=f["embedding_scale"],
+                    residual_multiplier=f["residual_scale"], logits_scaling=f["logit_scale"],
+                    attention_multiplier=f["attention.scale"], num_local_experts=0, num_experts_per_tok=2)
+    return config, tensors
+
+
+def dots3(f):
+    windowed, n = f["attention.sliding_window_pattern"], f.n_layers
+    rope = f["rope.dimension_count"]
+
+    def change(out, at, t, i):
+        latent(out, at, t, 1)
+        experts(out, at + "mlp.experts", t)
+        for name in ("attn_q_a_norm.weight", "attn_kv_a_norm.weight"):
+            rank = len(t[name][1])
+            t[name] = changed(t[name], lambda x: x / (64 / rank) ** 0.5)
+        if "nextn.embed_tokens.weight" in t:
+            out["model.mtp.embed_tokens.weight"] = t.pop("nextn.embed_tokens.weight")
+    layer = {**KDA, "attn_k_norm": "self_attn.k_rope_only_layernorm", "attn_gate": "self_attn.g_proj",
+             "indexer.attn_q_b": "self_attn.indexer.wq_b", "indexer.attn_k": "self_attn.indexer.wk",
+             "indexer.k_norm": "self_attn.indexer.k_norm", "indexer.proj": "self_attn.indexer.weights_proj",
+             "exp_probs_b.bias": "mlp.gate.e_score_correction_bias", "nextn.shared_head_norm": "shared_head.norm",
+             "nextn.shared_head_head": "shared_head.head", **{f"nextn.{x}": x for x in ("eh_proj", "enorm", "hnorm")},
+             **{f"ffn_{x}_shexp": f"mlp.shared_experts.{x}_proj" for x in ("gate", "up", "down")}}
+    tensors = take_apart(f, layer, change=change)
+    heads = f["attention.head_count"]
+    sizes = dict(latent_sizes(f), num_attention_heads=heads[0], num_key_value_heads=heads[0])
+    config = common(f, "Dots3NoteForCausalLM", **{**sizes, "num_attention_heads": heads[0]}, head_dim=32,
+                    n_routed_experts=f["expert_count"], n_shared_experts=f["expert_shared_count"], norm_topk_prob=True,
+                    index_n_heads=f["attention.indexer.head_count"], index_head_dim=f["attention.indexer.key_length"],
+                    index_topk=f["attention.indexer.top_k"], layer_types=[
+                        "sliding_attention" if w else "full_attention" for w in windowed[:n]],
+                    sliding_window_size=f["attention.sliding_window"], swa_rope_theta=f["rope.freq_base_swa"],
+                    swa_num_attention_heads=heads[1], swa_kv_lora_rank=f["attention.kv_lora_rank_swa"],
+                    swa_q_lora_rank=f["attention.q_lora_rank"], swa_qk_rope_head_dim=rope, use_dsa=True, scoring_func="sigmoid",
+                    swa_qk_nope_head_dim=f["attention.key_length_mla_swa"] - rope, apply_mla_qkv_lora_rescale=True,
+                    swa_v_head_dim=f["attention.value_length_mla_swa"], swa_head_dim=f["attention.key_length_mla_swa"])
+    return config, tensors
+
+
 def e4m3(code):
     size = math.ldexp(8 + (code & 7), (code >> 3 & 15) - 10) if code >> 3 & 15 else (code & 7) * 2.0 ** -9
     return -size if code & 128 else size
@@ -518,9 +667,14 @@ CASES = {"dream": dream, "llada": llada, "llada-moe": llada_moe, "rnd1": rnd1, "
          "minimax-m3": minimax_m3, "minimax-m3-local": minimax_m3, "kimi-k3": kimi_k3, "kimi-k3-plain": kimi_k3,
          "bailingmoe3": bailing3, "bailingmoe3-clamped": bailing3, "deepseek4": deepseek4, "t5": t5, "t5-flan": t5,
          "t5-umt5": t5, "t5encoder": t5, "t5encoder-relu": t5, "rwkv6": rwkv6, "rwkv7": rwkv7, "rwkv7 raw": rwkv7_raw,
+         "hy_v4": hy4, "hy_v4-dense": hy4, "plamo2": plamo2, "talkie": talkie,
+         "graniteswitch": granite_switch, "dots3note": dots3, "dots3note-mtp": dots3,
          "kimi-k3-plain packed": kimi_k3_packed, "deepseek4 packed": deepseek4_packed}
 # the published numbers are another function of the file's, so that rounding may differ
-ROUNDED = {"minimax-m3": ("norm",), "kimi-k3": ("ssm_a",), "bailingmoe3": ("ssm_a",)}
+ROUNDED = {"minimax-m3": ("norm",), "kimi-k3": ("ssm_a",), "bailingmoe3": ("ssm_a",), "plamo2": ("norm", "ssm_a"),
+           "dots3note": ("norm",)}
+# whose own tensors the test adds to, so that the source's logits are others
+OTHER = ("talkie", "graniteswitch")
 
 
 def convert(args, folder, out):
@@ -576,6 +730,8 @@ def check(name, args, scratch):
     if " packed" in name or name.startswith("t5"):
         print(f"{name}: {len(f.tensors)} tensors", flush=True)
         return
+    if name in OTHER:
+        return print(f"{name}: {len(f.tensors)} tensors", flush=True), damage(name, args, folder, scratch, config)
     a, b = logits(args, out, File(out), ids), logits(args, source, f, ids)
     error = sum((x - y) ** 2 for x, y in zip(a, b)) / sum(y * y for y in b)
     assert error == 0 if same else error < 1e-6, f"{name}: logits differ by {error}"

@@ -57,6 +57,7 @@ typedef struct ae_convert_item {
     bool f32;                   /* stays F32, whatever type the matrices have */
     bool f16;                   /* F16 if the matrices are Q8_0 */
     bool floating;              /* F16 if the matrices are, else F32 */
+    uint32_t n_zero;            /* PLAIN: the first matrices of the stack are zeros, which `from` lacks */
     bool fourth;                /* a stack of single rows, which is the fourth dimension */
     float plus;                 /* PLAIN: is added to each number */
     uint32_t kernel;            /* the columns are [3][kernel][kernel], which are dimensions of their own; 0: they are not */

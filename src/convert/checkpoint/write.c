@@ -54,7 +54,7 @@ bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t
 /* Checks that what will be read lies within the tensor. Sizes are products of a file's numbers, so each step is checked. */
 static aerie_status check_room(const ae_convert *c, const ae_convert_item *item, const ae_st_tensor *t)
 {
-    const uint64_t counts[] = {item->parts ? 1 : item->n_stack, item->rows, item->columns};
+    const uint64_t counts[] = {item->parts ? 1 : item->n_stack - item->n_zero, item->rows, item->columns};
     const uint64_t steps[] = {item->stack_step, item->row_step, item->step};
     uint64_t last = item->first, part;
     bool fits = item->columns > 0;
@@ -139,7 +139,12 @@ static uint64_t old_row(const ae_convert *c, const ae_convert_item *item, uint64
 static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
 {
     const size_t n = (size_t)item->columns;
-    const uint64_t i = item->rows ? row / item->rows : 0, r = item->rows ? row % item->rows : row;
+    const uint64_t at = item->rows ? row / item->rows : 0, r = item->rows ? row % item->rows : row;
+    const uint64_t i = at < item->n_zero ? 0 : at - item->n_zero;
+    if (at < item->n_zero) {
+        memset(x, 0, n * sizeof *x);
+        return true;
+    }
     const ae_st_tensor *t = item->parts ? item->parts[i] : item->from;
     const uint64_t first =
         item->first + (item->parts ? 0 : i * item->stack_step) + (item->row_from ? item->row_from[r] : r) * item->row_step;

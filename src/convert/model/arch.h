@@ -172,11 +172,27 @@ aerie_status ae_convert_keys_rwkv(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_rwkv6(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_tensors_rwkv7(ae_convert *c, uint32_t layer);
 
+aerie_status ae_convert_begin_hy4(ae_convert *c);
+aerie_status ae_convert_keys_hy4(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_hy4(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_keys_plamo2(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_plamo2(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_begin_talkie(ae_convert *c);
+aerie_status ae_convert_keys_talkie(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_talkie(ae_convert *c, uint32_t layer);
+
 /* t5.c */
 aerie_status ae_convert_keys_t5(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_t5(ae_convert *c, uint32_t layer);
 
+aerie_status ae_convert_begin_switch(ae_convert *c);
+aerie_status ae_convert_keys_switch(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_switch(ae_convert *c, uint32_t layer);
+
 /* reshaped.c */
+aerie_status ae_convert_begin_dots3(ae_convert *c);
+aerie_status ae_convert_keys_dots3(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_dots3(ae_convert *c, uint32_t layer);
 /* The sizes of latent attention's heads. */
 aerie_status ae_convert_put_mla(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_put_mamba(ae_convert_keys *k, const ae_convert *c, const char *taps, const char *state,

@@ -104,6 +104,48 @@ static const ae_convert_rule rwkv7[] = {
     EXACT("feed_forward.x_k", "channel_mix_lerp_k.weight", VECTOR), LOW_RANK("w"), LOW_RANK("a"), LOW_RANK("g"), END,
 };
 
+#define HYPER(half, from)                                                                                                      \
+    EXACT(from ".fn", "hc_" half "_fn.weight", F32), EXACT(from ".base", "hc_" half "_base.weight", F32),                      \
+        EXACT(from ".scale", "hc_" half "_scale.weight", F32)
+#define HYPER_PRE(half, from)                                                                                                  \
+    EXACT(from ".hc_fn", "hc_" half "_fn.weight", F32), EXACT(from ".hc_base", "hc_" half "_base.weight", F32),                \
+        EXACT(from ".hc_scale", "hc_" half "_scale.weight", F32)
+static const ae_convert_rule hy4[] = {
+    PLAIN("self_attn.linear_gate", "attn_gate"), PLAIN("self_attn.gate_proj", "attn_gate"),
+    EXACT("self_attn.learnable_sink_param", "attn_sinks.weight", PLAIN), PLAIN("self_attn.indexer.wq_b", "indexer.attn_q_b"),
+    PLAIN("self_attn.indexer.wk", "indexer.attn_k"), PLAIN("self_attn.indexer.k_norm", "indexer.k_norm"),
+    RULE("self_attn.indexer.weights_proj", "indexer.proj", F32), HYPER_PRE("attn", "hc_attn_layer.hc_pre"),
+    HYPER_PRE("ffn", "hc_mlp_layer.hc_pre"), HYPER("attn", "attn_hc"), HYPER("ffn", "ffn_hc"), END,
+};
+
+static const ae_convert_rule plamo2[] = {
+    PLAIN("mixer.in_proj", "ssm_in"), EXACT("mixer.conv1d.weight", "ssm_conv1d.weight", CONV),
+    RULE("mixer.bcdt_proj", "ssm_x", F32), RULE("mixer.dt_proj", "ssm_dt", F32), EXACT("mixer.dt_bias", "ssm_dt.bias", F32),
+    EXACT("mixer.D", "ssm_d", VECTOR), EXACT("mixer.dt_norm_weight", "ssm_dt_norm", F32),
+    EXACT("mixer.B_norm_weight", "ssm_b_norm", F32), EXACT("mixer.C_norm_weight", "ssm_c_norm", F32),
+    PLAIN("mixer.out_proj", "ssm_out"), PLAIN("mixer.qkv_proj", "attn_qkv"), PLAIN("mixer.o_proj", "attn_output"),
+    EXACT("mixer.q_weight", "attn_q_norm.weight", F32), EXACT("mixer.k_weight", "attn_k_norm.weight", F32), END,
+};
+
+static const ae_convert_rule talkie[] = {
+    PLAIN("attn.attn_value", "attn_v"), PLAIN("attn.attn_resid", "attn_output"), PLAIN("mlp.mlp_gate", "ffn_gate"),
+    PLAIN("mlp.mlp_linear", "ffn_up"), PLAIN("mlp.mlp_resid", "ffn_down"),
+    EXACT("attn.head_gain.head_g", "attn_q_norm.weight", COLUMN), EXACT("embed_skip.a_g", "layer_output_scale.weight", VECTOR),
+    EXACT("attn_gain.a_g", "attn_output.scale", VECTOR), EXACT("mlp_gain.a_g", "ffn_down.scale", VECTOR), END,
+};
+
+static const ae_convert_rule granite_switch[] = {
+    PLAIN("self_attn.o_proj.base_layer", "attn_output"),
+    EXACT("shared_mlp.input_linear.base_layer.weight", "ffn_%s.weight", SPLIT),
+    PLAIN("shared_mlp.output_linear.base_layer", "ffn_down"), END,
+};
+
+static const ae_convert_rule dots3[] = {
+    PLAIN("self_attn.k_rope_only_layernorm", "attn_k_norm"), PLAIN("self_attn.g_proj", "attn_gate"),
+    PLAIN("self_attn.indexer.wq_b", "indexer.attn_q_b"), PLAIN("self_attn.indexer.wk", "indexer.attn_k"),
+    PLAIN("self_attn.indexer.k_norm", "indexer.k_norm"), RULE("self_attn.indexer.weights_proj", "indexer.proj", F32), END,
+};
+
 /* ---- Keys --------------------------------------------------------------------------------------------- */
 
 static const ae_convert_key llada_moe_keys[] = {
@@ -147,6 +189,25 @@ static const ae_convert_key deepseek4_keys[] = {
 static const ae_convert_key rwkv_keys[] = {
     U32("attention.head_count", NULL), U32("feed_forward_length", NULL), U32("wkv.head_size", "head_size", "head_dim"),
     U32("rescale_every_n_layers", "rescale_every"), LAST,
+};
+
+static const ae_convert_key hy4_keys[] = {
+    COUNT("attention.q_lora_rank", "q_lora_rank"), U32("attention.kv_lora_rank", "kv_lora_rank"),
+    COUNT("expert_group_count", "n_group"), COUNT("expert_group_used_count", "topk_group"),
+    U32("leading_dense_block_count", NULL), U32("hyper_connection.count", "hc_mult"),
+    F32("hyper_connection.epsilon", "hc_eps"), F32("hyper_connection.magnitude", "hc_magnitude"), LAST,
+};
+
+static const ae_convert_key switch_keys[] = {
+    SCALE("embedding_scale", "embedding_multiplier"), SCALE("residual_scale", "residual_multiplier"),
+    SCALE("logit_scale", "logits_scaling"), SCALE("attention.scale", "attention_multiplier"), LAST,
+};
+static const ae_convert_key dots3_keys[] = {
+    COUNT("attention.q_lora_rank", "q_lora_rank"), U32("attention.kv_lora_rank", "kv_lora_rank"),
+    U32("attention.indexer.head_count", "index_n_heads"), U32("attention.indexer.key_length", "index_head_dim"),
+    U32("attention.indexer.top_k", "index_topk"), U32("attention.sliding_window", "sliding_window"),
+    U32("attention.head_count", NULL), U32("leading_dense_block_count", NULL), U32("expert_shared_feed_forward_length", NULL),
+    LAST,
 };
 
 /* ---- Models ------------------------------------------------------------------------------------------- */
@@ -247,5 +308,46 @@ const ae_convert_arch ae_convert_late_archs[] = {
      .begin = ae_convert_begin_rwkv,
      .more_keys = ae_convert_keys_rwkv,
      .more_tensors = ae_convert_tensors_rwkv7},
+    {.classes = "HYV4ForCausalLM",
+     .arch = "hy_v4",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_OWN_HEADS,
+     .rules = hy4,
+     .keys = hy4_keys,
+     .defaults = "{\"hc_mult\":4,\"hc_eps\":1e-6,\"hc_magnitude\":2.0,\"norm_topk_prob\":true}",
+     .begin = ae_convert_begin_hy4,
+     .more_keys = ae_convert_keys_hy4,
+     .more_tensors = ae_convert_tensors_hy4},
+    {.classes = "Plamo2ForCausalLM PLaMo2ForCausalLM",
+     .arch = "plamo2",
+     .flags = AE_ARCH_OWN_HEADS,
+     .aliases = "hidden_size_per_head=head_dim",
+     .rules = plamo2,
+     .more_keys = ae_convert_keys_plamo2,
+     .more_tensors = ae_convert_tensors_plamo2},
+    {.classes = "TalkieForCausalLM",
+     .arch = "talkie",
+     .aliases = "n_embd=hidden_size n_layer=num_hidden_layers n_head=num_attention_heads n_ctx=max_position_embeddings "
+                "max_seq_len=max_position_embeddings",
+     .rules = talkie,
+     .begin = ae_convert_begin_talkie,
+     .more_keys = ae_convert_keys_talkie,
+     .more_tensors = ae_convert_tensors_talkie},
+    {.classes = "GraniteSwitchForCausalLM",
+     .arch = "graniteswitch",
+     .rules = granite_switch,
+     .keys = switch_keys,
+     .begin = ae_convert_begin_switch,
+     .more_keys = ae_convert_keys_switch,
+     .more_tensors = ae_convert_tensors_switch},
+    {.classes = "Dots3NoteForCausalLM Dots3NoteForConditionalGeneration Dots3NoteTextForCausalLM",
+     .arch = "dots3note",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_OWN_HEADS | AE_ARCH_AHEAD,
+     .window_period = 1,
+     .rules = dots3,
+     .keys = dots3_keys,
+     .defaults = "{\"sliding_window\":512}",
+     .begin = ae_convert_begin_dots3,
+     .more_keys = ae_convert_keys_dots3,
+     .more_tensors = ae_convert_tensors_dots3},
 };
 const size_t ae_convert_n_late_archs = sizeof ae_convert_late_archs / sizeof *ae_convert_late_archs;

@@ -562,3 +562,132 @@ aerie_status ae_convert_tensors_bailing3(ae_convert *c, uint32_t layer)
                                                     .change = AE_CONVERT_EXP, .f32 = true}));
     return ae_convert_tensors_kimi_linear(c, layer);
 }
+
+/* ---- Granite Switch --------------------------------------------------------------------------------------------- */
+
+/* One of the layers that config.json counts is the switch, which has no weights. */
+aerie_status ae_convert_begin_switch(ae_convert *c)
+{
+    json_t *to = json_is_object(c->layer) ? c->layer : c->config;
+    json_t *width = (json_t *)ae_convert_value(c, "shared_intermediate_size");
+    uint32_t n = 0, dim = 0;
+    AE_TRY(ae_convert_need_u32(c, "num_hidden_layers", 2, AE_MAX_LAYERS, &n));
+    AE_TRY(ae_convert_u32(c, "projection_head_dim", 0, AE_MAX_HEAD_DIM, &dim));
+    if (json_object_set_new(to, "num_hidden_layers", json_integer(n - 1)) ||
+        (width && json_object_set(to, "intermediate_size", width)) ||
+        (dim && json_object_set_new(to, "head_dim", json_integer(dim))))
+        return ae_convert_no_memory(c, "the configuration");
+    return AERIE_OK;
+}
+
+static aerie_status put_ids(ae_convert_keys *k, const ae_convert *c, const char *from, const char *to)
+{
+    const json_t *list = ae_convert_value(c, from);
+    const size_t n = json_array_size(list);
+    int32_t ids[AE_MAX_EXPERTS];
+    if (n > AE_MAX_EXPERTS)
+        return ae_fail(c->error, AERIE_ERROR_LIMIT, "%s: '%s' has %zu entries; at most %u are possible", c->config_path, from,
+                       n,
+                       AE_MAX_EXPERTS);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *one = json_array_get(list, i);
+        const json_int_t id = json_integer_value(one);
+        if (!json_is_integer(one) || id < 0 || id >= (json_int_t)c->model.n_vocab)
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: entry %zu of '%s' is no token; there are %u", c->config_path, i,
+                           from, c->model.n_vocab);
+        ids[i] = (int32_t)id;
+    }
+    ae_convert_put_array(k, to, AE_GGUF_I32, ids, n);
+    return k->status;
+}
+
+aerie_status ae_convert_keys_switch(ae_convert_keys *k, const ae_convert *c)
+{
+    uint32_t n = 0, rank = 0;
+    double gain = 15;
+    AE_TRY(ae_convert_need_u32(c, "num_adapters", 1, AE_MAX_EXPERTS - 1, &n));
+    AE_TRY(ae_convert_need_u32(c, "max_lora_rank", 1, AE_MAX_EMBD, &rank));
+    AE_TRY(ae_convert_real(c, ae_convert_value(c, "control_token_gain"), "control_token_gain", 0, 1e6, &gain));
+    ae_convert_put_u32(k, "adapters.count", n);
+    ae_convert_put_u32(k, "adapters.lora_rank", rank);
+    ae_convert_put_f32(k, "adapters.router_gain", gain);
+    AE_TRY(put_ids(k, c, "adapter_token_ids", "adapters.token_ids_activate"));
+    return put_ids(k, c, "adapter_substitute_token_ids", "adapters.token_ids_substitute");
+}
+
+/* The order of n rows of heads from halves to neighbours, after `first` rows that stay out; NULL: no memory. */
+static uint32_t *to_neighbours(ae_convert *c, uint64_t n, uint64_t first)
+{
+    const uint32_t d = c->model.head_dim;
+    uint32_t *order = ae_arena_alloc(&c->arena, n, sizeof *order);
+    for (uint64_t r = 0; order && r < n; r++) {
+        const uint64_t in = r % d;
+        order[r] = (uint32_t)(first + r - in + in / 2 + (in % 2 ? d / 2 : 0));
+    }
+    return order;
+}
+
+/* Adapters of one matrix: [adapters, 1, rows, columns]. Adapter 0 of the file changes nothing. */
+static aerie_status add_adapters(ae_convert *c, const char *from, const char *to, bool turned)
+{
+    const ae_st_tensor *t = ae_convert_take(c, from);
+    uint32_t n = 0, *order = NULL;
+    char shape[128];
+    if (!t) return AERIE_OK;
+    AE_TRY(ae_convert_need_u32(c, "num_adapters", 1, AE_MAX_EXPERTS - 1, &n));
+    if (t->n_dims != 4 || t->shape[0] != n || t->shape[1] != 1 || (turned && t->shape[2] % c->model.head_dim))
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is %s; [%u, 1, rows, columns] is needed", c->path, t->name,
+                       ae_convert_shape(t, shape), n);
+    if (turned && !(order = to_neighbours(c, t->shape[2], 0))) return ae_convert_no_memory(c, "the order of rows");
+    return ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .n_stack = n + 1, .n_zero = 1, .rows = t->shape[2],
+                                                .columns = t->shape[3], .row_from = order});
+}
+
+/* Rows of queries, keys and values in one matrix, of which the first two are reordered. */
+static aerie_status add_qkv(ae_convert *c, uint32_t layer)
+{
+    const uint64_t d = c->model.head_dim, n_q = c->model.n_heads * d, n_kv = c->model.n_kv_heads * d, n = n_q + 2 * n_kv;
+    char from[80], to[48];
+    snprintf(from, sizeof from, "layers.%u.self_attn.qkv_proj.base_layer.weight", layer);
+    snprintf(to, sizeof to, "blk.%u.attn_qkv.weight", layer);
+    const ae_st_tensor *t = ae_convert_take(c, from);
+    if (!t) return AERIE_OK;
+    AE_TRY(ae_convert_check_shape(c, t, n, c->model.n_embd, "by config.json"));
+    uint32_t *order = ae_arena_alloc(&c->arena, n, sizeof *order);
+    const uint32_t *q = to_neighbours(c, n_q, 0), *k = to_neighbours(c, n_kv, n_q);
+    if (!order || !q || !k) return ae_convert_no_memory(c, "the order of rows");
+    memcpy(order, q, n_q * sizeof *order);
+    memcpy(order + n_q, k, n_kv * sizeof *order);
+    for (uint64_t r = n_q + n_kv; r < n; r++) order[r] = (uint32_t)r;
+    return ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .rows = n, .columns = c->model.n_embd,
+                                                .row_from = order});
+}
+
+aerie_status ae_convert_tensors_switch(ae_convert *c, uint32_t layer)
+{
+    static const struct {
+        const char *from, *to;
+        bool turned; /* rows that rotate */
+    } all[] = {{"self_attn.qkv_proj.lora_A_slices.0", "attn_q.lora_a", false}, {"self_attn.qkv_proj.lora_B_slices.0",
+                                                                                "attn_q.lora_b", true},
+               {"self_attn.qkv_proj.lora_A_slices.1", "attn_k.lora_a", false}, {"self_attn.qkv_proj.lora_B_slices.1",
+                                                                                "attn_k.lora_b", true},
+               {"self_attn.qkv_proj.lora_A_slices.2", "attn_v.lora_a", false}, {"self_attn.qkv_proj.lora_B_slices.2",
+                                                                                "attn_v.lora_b", false},
+               {"self_attn.o_proj.lora_A", "attn_output.lora_a", false}, {"self_attn.o_proj.lora_B", "attn_output.lora_b",
+                                                                          false},
+               {"shared_mlp.input_linear.lora_A_slices.0", "ffn_gate.lora_a", false},
+               {"shared_mlp.input_linear.lora_B_slices.0", "ffn_gate.lora_b", false},
+               {"shared_mlp.input_linear.lora_A_slices.1", "ffn_up.lora_a", false},
+               {"shared_mlp.input_linear.lora_B_slices.1", "ffn_up.lora_b", false},
+               {"shared_mlp.output_linear.lora_A", "ffn_down.lora_a", false}, {"shared_mlp.output_linear.lora_B",
+                                                                               "ffn_down.lora_b", false}};
+    AE_TRY(add_qkv(c, layer));
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char from[80], to[48];
+        snprintf(from, sizeof from, "layers.%u.%s", layer, all[i].from);
+        snprintf(to, sizeof to, "blk.%u.%s", layer, all[i].to);
+        AE_TRY(add_adapters(c, from, to, all[i].turned));
+    }
+    return AERIE_OK;
+}

@@ -493,3 +493,155 @@ aerie_status ae_convert_tensors_rwkv7(ae_convert *c, uint32_t layer)
     return ae_convert_add(c, &(ae_convert_item){.name = name, .from = all, .n_stack = 6, .rows = 1, .columns = c->model.n_embd,
                                                 .f32 = true, .fourth = true});
 }
+
+/* ---- Hunyuan 4 -------------------------------------------------------------------------------------------------- */
+
+static bool has_index(const ae_convert *c, uint32_t layer)
+{
+    char name[64];
+    snprintf(name, sizeof name, "layers.%u.self_attn.indexer.wq_b.weight", layer);
+    return ae_convert_look(c, name) != NULL;
+}
+
+/* All of the part that rotates does. */
+aerie_status ae_convert_begin_hy4(ae_convert *c)
+{
+    return set_missing(c, "first_k_dense_replace", json_integer(1));
+}
+
+aerie_status ae_convert_keys_hy4(ae_convert_keys *k, const ae_convert *c)
+{
+    static const char *const names[][2] = {{"index_n_heads", "attention.indexer.head_count"},
+                                           {"index_head_dim", "attention.indexer.key_length"},
+                                           {"index_topk", "attention.indexer.top_k"}};
+    const uint32_t n = c->model.n_layers;
+    uint8_t own[AE_MAX_LAYERS];
+    float limits[AE_MAX_LAYERS];
+    double limit = 0;
+    uint32_t n_dense = 0, count = 0;
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) any |= own[i] = has_index(c, i); /* others use what the last one chose */
+    for (size_t i = 0; i < 3 && any; i++) {
+        AE_TRY(ae_convert_need_u32(c, names[i][0], 1, INT32_MAX, &count));
+        ae_convert_put_u32(k, names[i][1], count);
+    }
+    if (any) ae_convert_put_array(k, "attention.indexer.types", AE_GGUF_BOOL, own, n);
+    AE_TRY(ae_convert_real(c, ae_convert_value(c, "swiglu_limit"), "swiglu_limit", 0, 1e9, &limit));
+    for (uint32_t i = 0; i < n; i++) limits[i] = (float)limit;
+    if (limit > 0) ae_convert_put_array(k, "swiglu_clamp_exp", AE_GGUF_F32, limits, n);
+    AE_TRY(ae_convert_keys_mla(k, c));
+    if (ae_convert_value(c, "mlp_layer_types")) return ae_convert_put_dense(k, c);
+    AE_TRY(ae_convert_u32(c, "first_k_dense_replace", 0, AE_MAX_LAYERS, &n_dense));
+    ae_convert_put_u32(k, "leading_dense_block_count", n_dense);
+    return k->status;
+}
+
+aerie_status ae_convert_tensors_hy4(ae_convert *c, uint32_t layer)
+{
+    static const char *const parts[] = {"fn", "base", "scale"};
+    for (size_t i = 0; i < 6 && !layer; i++) {
+        char from[48], to[48];
+        snprintf(from, sizeof from, "hc_head.%s%s", i < 3 ? "hc_head_" : "hc_", parts[i % 3]);
+        snprintf(to, sizeof to, "output_hc_%s.weight", parts[i % 3]);
+        AE_TRY(ae_convert_apply(c, &(ae_convert_rule){from, to, AE_RULE_F32, true}, "", ""));
+    }
+    return ae_convert_tensors_mla(c, layer);
+}
+
+/* ---- PLaMo 2 ---------------------------------------------------------------------------------------------------- */
+
+aerie_status ae_convert_keys_plamo2(ae_convert_keys *k, const ae_convert *c)
+{
+    uint32_t n_kv[AE_MAX_LAYERS], n_heads, n_state, n_taps = 4, inner = 0;
+    for (uint32_t i = 0; i < c->model.n_layers; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "layers.%u.mixer.in_proj.weight", i);
+        n_kv[i] = ae_convert_look(c, name) ? 0 : c->model.n_kv_heads;
+        snprintf(name, sizeof name, "layers.%u.mixer.out_proj.weight", i);
+        if (!inner) inner = rows_of(c, name, true);
+    }
+    AE_TRY(ae_convert_need_u32(c, "mamba_num_heads", 1, AE_MAX_HEADS, &n_heads));
+    AE_TRY(ae_convert_need_u32(c, "mamba_d_state", 1, AE_MAX_EMBD, &n_state));
+    AE_TRY(ae_convert_u32(c, "mamba_d_conv", 1, 64, &n_taps));
+    ae_convert_put_array(k, "attention.head_count_kv", AE_GGUF_U32, n_kv, c->model.n_layers);
+    ae_convert_put_u32(k, "attention.key_length", c->model.head_dim);
+    ae_convert_put_u32(k, "attention.value_length", c->model.head_dim);
+    ae_convert_put_u32(k, "ssm.conv_kernel", n_taps);
+    ae_convert_put_u32(k, "ssm.state_size", n_state);
+    ae_convert_put_u32(k, "ssm.time_step_rank", n_heads);
+    ae_convert_put_u32(k, "ssm.inner_size", inner);
+    ae_convert_put_u32(k, "ssm.group_count", 0);
+    return k->status;
+}
+
+/* Weights of norms lack what the model's code adds to them, which is not the same for all. */
+aerie_status ae_convert_tensors_plamo2(ae_convert *c, uint32_t layer)
+{
+    static const struct {
+        const char *from, *to;
+        float plus;
+    } norms[] = {{"pre_mixer_norm", "attn_norm.weight", 1}, {"post_mixer_norm", "post_attention_norm", 1.0f / 5},
+                 {"pre_mlp_norm", "ffn_norm.weight", 1}, {"post_mlp_norm", "post_ffw_norm", 0.08944271909999159f}};
+    char from[64], to[48];
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {
+        snprintf(from, sizeof from, "layers.%u.%s.weight", layer, norms[i].from);
+        snprintf(to, sizeof to, "blk.%u.%s", layer, norms[i].to);
+        const ae_st_tensor *t = ae_convert_take(c, from);
+        if (t) AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .columns = t->n, .plus = norms[i].plus}));
+    }
+    for (size_t i = 0; i < c->n_items && !layer; i++)
+        if (strcmp(c->items[i].name, "output_norm.weight") == 0) c->items[i].plus = 1;
+    snprintf(from, sizeof from, "layers.%u.mixer.A_log", layer);
+    snprintf(to, sizeof to, "blk.%u.ssm_a", layer);
+    const ae_st_tensor *t = ae_convert_take(c, from);
+    if (!t) return AERIE_OK;
+    return ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .columns = t->n, .change = AE_CONVERT_MINUS_EXP,
+                                                .f32 = true});
+}
+
+/* ---- Talkie ----------------------------------------------------------------------------------------------------- */
+
+/* Its norms have no epsilon but the arithmetic's. */
+aerie_status ae_convert_begin_talkie(ae_convert *c)
+{
+    if (json_object_set_new(values_of(c), "rms_norm_eps", json_real(1.1920929e-07)))
+        return ae_convert_no_memory(c, "the configuration");
+    const uint32_t n_ff = rows_of(c, "layers.0.mlp.mlp_gate.weight", false);
+    return set_missing(c, "intermediate_size", json_integer(n_ff));
+}
+
+/* The factor of logits is a tensor in folders. */
+aerie_status ae_convert_keys_talkie(ae_convert_keys *k, const ae_convert *c)
+{
+    const ae_st_tensor *t = ae_convert_look(c, "lm_head_gain.w_g");
+    float factor;
+    if (!t) return k->status;
+    if (t->n != 1 || !ae_convert_floats(t, 0, &factor, 1))
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s must be one number", c->path, t->name);
+    ae_convert_put_f32(k, "logit_scale", (double)factor);
+    return k->status;
+}
+
+/* The model turns the other way: with the second half of each head negated, it turns as others do. */
+aerie_status ae_convert_tensors_talkie(ae_convert *c, uint32_t layer)
+{
+    static const char *const parts[][2] = {{"attn_query", "attn_q"}, {"attn_key", "attn_k"}};
+    static const ae_convert_rule head = {"lm_head", "output.weight", AE_RULE_PLAIN, true};
+    const uint32_t d = c->model.head_dim;
+    if (!layer) AE_TRY(ae_convert_apply(c, &head, "", ""));
+    if (!layer) ae_convert_take(c, "lm_head_gain.w_g");
+    for (size_t i = 0; i < 2; i++) {
+        char from[64], to[48];
+        snprintf(from, sizeof from, "layers.%u.attn.%s.weight", layer, parts[i][0]);
+        snprintf(to, sizeof to, "blk.%u.%s.weight", layer, parts[i][1]);
+        const ae_st_tensor *t = ae_convert_take(c, from);
+        if (!t) continue;
+        AE_TRY(ae_convert_check_shape(c, t, t->n_dims == 2 ? t->shape[0] / d * d : 0, c->model.n_embd, "by config.json"));
+        float *signs = ae_arena_alloc(&c->arena, t->shape[0], sizeof *signs);
+        if (!signs) return ae_convert_no_memory(c, "the signs of rows");
+        for (uint64_t r = 0; r < t->shape[0]; r++) signs[r] = r % d < d / 2 ? 1.0f : -1.0f;
+        AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .rows = t->shape[0], .columns = t->shape[1],
+                                                    .factors = signs}));
+    }
+    return AERIE_OK;
+}

@@ -114,7 +114,8 @@ static aerie_status read_sizes(ae_convert *c)
     if (c->arch->flags & AE_ARCH_NO_ROPE) return AERIE_OK;
     AE_TRY(ae_convert_head_rope(c));
     /* the share that is given is of another part of a head */
-    if (strcmp(m->arch, "mistral4") == 0 || strcmp(m->arch, "bailingmoe3") == 0) h->n_rot = h->head_dim;
+    if (strcmp(m->arch, "mistral4") == 0 || strcmp(m->arch, "bailingmoe3") == 0 || strcmp(m->arch, "hy_v4") == 0)
+        h->n_rot = h->head_dim;
     if (strncmp(m->arch, "minimax-", 8)) return AERIE_OK;
     AE_TRY(ae_convert_u32(c, "rotary_dim", 2, m->head_dim, &h->n_rot));
     if (h->n_rot % 2 == 0) return AERIE_OK;
@@ -201,7 +202,7 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
         {"shared.", "embed_tokens."}, {"transformer.blocks.", "layers."}, {"transformer.wte.", "embed_tokens."},
         {"transformer.ln_f.", "norm."}, {"transformer.ff_out.", "lm_head."}, {"word_embeddings.", "embed_tokens."},
         {"embed.", "embed_tokens."}, {"head.", "lm_head."},
-        {"rwkv.", ""}, {"blocks.", "layers."}};
+        {"rwkv.", ""}, {"blocks.", "layers."}, {"layers.layers.", "layers."}};
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
     const json_t *classes = json_object_get(c->config, "architectures");
     const char *class = json_string_value(json_array_get(classes, 0));
@@ -481,13 +482,15 @@ static bool is_unneeded(const ae_convert *c, const char *name)
     static const char *const starts[] = {"vision_tower.", "visual.", "vision_model.", "vision_embedder.", "vision_projection.",
                                          "multi_modal_projector.", "audio_tower.", "embed_vision.", "embed_audio.",
                                          "connector.", "mlp1.", "patch_merge_mlp.", "mm_projector.", "aligner.", "image_",
-                                         "linear_proj.", "vision_encoder.", "audio_encoder."};
+                                         "linear_proj.", "vision_encoder.", "audio_encoder.", "mtp_layers.", "switch."};
     if (strncmp(name, "mtp.", 4) == 0 && !c->model.n_ahead) return true;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
-    /* scales of activations; what lightning attention computes from its heads' numbers */
+    /* scales of activations; what lightning attention computes from its heads' numbers; copies
+     * of what config.json says of a switch */
     static const char *const ends[] = {".input_scale", ".activation_scale", ".k_scale", ".v_scale", ".slope_rate",
-                                       ".query_decay", ".key_decay", ".diagonal_decay"};
+                                       ".adapter_token_ids", ".control_to_substitute_lut", ".query_decay", ".key_decay",
+                                       ".diagonal_decay"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (strlen(name) > strlen(ends[i]) && strcmp(name + strlen(name) - strlen(ends[i]), ends[i]) == 0) return true;
     if (strstr(name, "rotary_emb.") || strstr(name, "attention.masked_bias")) return true;

@@ -1,5 +1,6 @@
 /* reshaped.c - models with recurrent layers or latent attention: keys that depend on several values, and tensors that are cut
  * or reordered (arch.h). The orders are those of the models' code and of GGUF files. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -373,4 +374,142 @@ aerie_status ae_convert_tensors_gemma4(ae_convert *c, uint32_t layer)
     for (uint32_t i = 0; i < half; i++) divisors[i] = i < turning ? 1.0f : 1e30f;
     return ae_convert_add(c, &(ae_convert_item){.name = "rope_freqs.weight", .how = AE_CONVERT_VALUES, .values = divisors,
                                                 .columns = half});
+}
+
+/* ---- dots3-note ------------------------------------------------------------------------------------------------- */
+
+/* A layer's sizes: windowed layers have their own, and so has the MTP block. */
+typedef struct dots_sizes {
+    uint32_t n_heads, latent, rope, nope, value;
+} dots_sizes;
+
+static bool is_windowed(const ae_convert *c, uint32_t layer)
+{
+    const char *type = json_string_value(json_array_get(ae_convert_value(c, "layer_types"), layer));
+    return layer >= c->model.n_layers || (type && strcmp(type, "sliding_attention") == 0);
+}
+
+static aerie_status read_dots(const ae_convert *c, bool windowed, dots_sizes *s)
+{
+    const struct {
+        const char *key;
+        uint32_t lo, hi, *to;
+    } all[] = {{"swa_num_attention_heads", 1, AE_MAX_HEADS, &s->n_heads}, {"swa_kv_lora_rank", 1, AE_MAX_EMBD, &s->latent},
+               {"swa_qk_rope_head_dim", 2, AE_MAX_HEAD_DIM, &s->rope}, {"swa_qk_nope_head_dim", 1, AE_MAX_HEAD_DIM, &s->nope},
+               {"swa_v_head_dim", 1, AE_MAX_HEAD_DIM, &s->value}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        AE_TRY(ae_convert_need_u32(c, all[i].key + (windowed ? 0 : strlen("swa_")), all[i].lo, all[i].hi, all[i].to));
+    return AERIE_OK;
+}
+
+/* What transformers saves has the windowed layers' sizes as an object for each, and both rotations as objects. */
+aerie_status ae_convert_begin_dots3(ae_convert *c)
+{
+    static const char *const names[] = {"num_attention_heads", "kv_lora_rank", "q_lora_rank", "qk_rope_head_dim",
+                                        "qk_nope_head_dim", "v_head_dim"};
+    json_t *to = json_is_object(c->layer) ? c->layer : c->config;
+    const json_t *each = ae_convert_value(c, "per_layer_config"), *turns = ae_convert_value(c, "rope_parameters");
+    json_t *own = json_object_iter_value(json_object_iter((json_t *)each)), *window;
+    const json_t *bases[] = {json_object_get(turns, "indexed_attention"), json_object_get(turns, "sliding_attention")};
+    ae_convert_entry *embedding = ae_convert_find(c, "mtp.embed_tokens.weight"); /* of the MTP block */
+    bool ok = true;
+    if (embedding) {
+        uint32_t n = 0;
+        char name[48];
+        AE_TRY(ae_convert_need_u32(c, "num_hidden_layers", 1, AE_MAX_LAYERS, &n));
+        snprintf(name, sizeof name, "layers.%u.embed_tokens.weight", n);
+        embedding->name = ae_arena_strndup(&c->arena, name, strlen(name));
+        if (!embedding->name) return ae_convert_no_memory(c, "the names of tensors");
+        AE_TRY(ae_convert_sort_names(c));
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char name[48];
+        json_t *value = json_object_get(own, names[i]);
+        snprintf(name, sizeof name, "swa_%s", names[i]);
+        if (value && !ae_convert_value(c, name)) ok &= json_object_set(to, name, value) == 0;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        json_t *base = json_object_get(bases[i], "rope_theta");
+        if (base) ok &= json_object_set(to, i ? "swa_rope_theta" : "rope_theta", base) == 0;
+    }
+    if (bases[0]) ok &= json_object_set_new(to, "rope_parameters", json_object()) == 0;
+    window = (json_t *)ae_convert_value(c, "sliding_window_size");
+    if (window) ok &= json_object_set(to, "sliding_window", window) == 0;
+    /* of what rotates all does; the share that is given is of a whole head */
+    ok &= json_object_set_new(to, "partial_rotary_factor", json_real(1)) == 0;
+    return ok ? AERIE_OK : ae_convert_no_memory(c, "the configuration");
+}
+
+aerie_status ae_convert_keys_dots3(ae_convert_keys *k, const ae_convert *c)
+{
+    const uint32_t n = c->model.n_layers, n_all = n + c->model.n_ahead;
+    uint32_t heads[AE_MAX_LAYERS], rank = 0, own_rank = 0, n_dense = 1;
+    uint8_t windowed[AE_MAX_LAYERS], indexed[AE_MAX_LAYERS];
+    dots_sizes plain, late;
+    double base = 50000;
+    AE_TRY(read_dots(c, false, &plain));
+    AE_TRY(read_dots(c, true, &late));
+    AE_TRY(ae_convert_need_u32(c, "q_lora_rank", 1, AE_MAX_EMBD, &rank));
+    AE_TRY(ae_convert_u32(c, "swa_q_lora_rank", 1, AE_MAX_EMBD, &own_rank));
+    AE_TRY(ae_convert_real(c, ae_convert_value(c, "swa_rope_theta"), "swa_rope_theta", 1.001, 1e12, &base));
+    if ((own_rank && own_rank != rank) || late.rope != plain.rope)
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'q_lora_rank' and 'qk_rope_head_dim' must be the same with swa_ "
+                       "before them; GGUF files of architecture %s have one of each", c->config_path, c->arch->arch);
+    for (uint32_t i = 0; i < n_all && i < AE_MAX_LAYERS; i++) {
+        windowed[i] = is_windowed(c, i);
+        indexed[i] = !windowed[i];
+        heads[i] = windowed[i] ? late.n_heads : plain.n_heads;
+    }
+    ae_convert_put_array(k, "attention.head_count", AE_GGUF_U32, heads, n_all);
+    ae_convert_put_array(k, "attention.sliding_window_pattern", AE_GGUF_BOOL, windowed, n);
+    ae_convert_put_array(k, "attention.indexer.types", AE_GGUF_BOOL, indexed, n);
+    ae_convert_put_u32(k, "attention.kv_lora_rank_swa", late.latent);
+    ae_convert_put_u32(k, "attention.key_length_swa", late.latent + late.rope);
+    ae_convert_put_u32(k, "attention.value_length_swa", late.latent);
+    ae_convert_put_u32(k, "attention.key_length_mla_swa", late.nope + late.rope);
+    ae_convert_put_u32(k, "attention.value_length_mla_swa", late.value);
+    ae_convert_put_f32(k, "rope.freq_base_swa", base);
+    AE_TRY(ae_convert_keys_mla(k, c));
+    if (ae_convert_value(c, "mlp_layer_types")) return ae_convert_put_dense(k, c);
+    AE_TRY(ae_convert_u32(c, "first_k_dense_replace", 0, AE_MAX_LAYERS, &n_dense));
+    ae_convert_put_u32(k, "leading_dense_block_count", n_dense);
+    return k->status;
+}
+
+/* The published code multiplies what norms of low-rank rows give by sqrt(n_embd / rank); files have it in the norms. */
+static aerie_status scale_norm(ae_convert *c, uint32_t layer, const char *part, uint32_t rank)
+{
+    char name[64];
+    bool wanted = false;
+    AE_TRY(ae_convert_bool(c, "apply_mla_qkv_lora_rescale", &wanted, NULL));
+    /* transformers' class always does it, and does not say so */
+    if (!wanted && !ae_convert_value(c, "per_layer_config")) return AERIE_OK;
+    snprintf(name, sizeof name, "blk.%u.%s.weight", layer, part);
+    for (size_t i = 0; i < c->n_items; i++) {
+        float *factor;
+        if (strcmp(c->items[i].name, name)) continue;
+        factor = ae_arena_alloc(&c->arena, 1, sizeof *factor);
+        if (!factor) return ae_convert_no_memory(c, "a factor");
+        *factor = (float)sqrt((double)c->model.n_embd / rank);
+        c->items[i].factors = factor;
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_tensors_dots3(ae_convert *c, uint32_t layer)
+{
+    dots_sizes s;
+    uint32_t rank = 1;
+    const ae_st_tensor *t;
+    AE_TRY(read_dots(c, is_windowed(c, layer), &s));
+    AE_TRY(ae_convert_need_u32(c, "q_lora_rank", 1, AE_MAX_EMBD, &rank));
+    AE_TRY(scale_norm(c, layer, "attn_q_a_norm", rank));
+    AE_TRY(scale_norm(c, layer, "attn_kv_a_norm", s.latent));
+    const uint64_t n = s.n_heads, head = (uint64_t)(s.nope + s.value) * s.latent;
+    AE_TRY(take(c, layer, "self_attn.kv_b_proj.weight", n * (s.nope + s.value), s.latent, &t));
+    if (!t) return AERIE_OK;
+    AE_TRY(add(c, layer, "attn_k_b.weight", (ae_convert_item){.from = t, .n_stack = n, .rows = s.latent, .columns = s.nope,
+                                                              .stack_step = head, .row_step = 1, .step = s.latent}));
+    return add(c, layer, "attn_v_b.weight", (ae_convert_item){.from = t, .first = (uint64_t)s.nope * s.latent, .n_stack = n,
+                                                              .rows = s.value, .columns = s.latent, .stack_step = head});
 }

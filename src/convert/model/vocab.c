@@ -319,6 +319,7 @@ static aerie_status put_all(const ae_convert *c, ae_gguf_writer *out, ae_convert
     const bool ranks = !f->tokenizer && ae_file_exists(path);
     ae_free(path);
     if (ranks) AE_TRY(ae_convert_put_tiktoken(c, out, w, f));
+    else if (!f->tokenizer && strcmp(c->arch->arch, "plamo2") == 0) AE_TRY(ae_convert_put_plamo(c, out, w));
     else if (unigram) AE_TRY(ae_convert_put_unigram(c, out, w, f, NULL));
     else AE_TRY(f->tokenizer && is_byte_level(f->tokenizer) ? put_bpe(c, out, w, f) : put_spm(c, out, w, f));
     AE_TRY(ae_convert_put_special(c, out, w, f));

@@ -47,6 +47,7 @@ bool ae_convert_base64(const char *text, size_t n, ae_buf *out);
 
 /* wordlists.c: writes tokenizer.* of tiktoken.model, without special tokens and templates; and of RWKV's list, without
  * templates. */
+aerie_status ae_convert_put_plamo(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w); /* of tokenizer.jsonl */
 aerie_status ae_convert_put_rwkv(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w);
 aerie_status ae_convert_put_tiktoken(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w,
                                      const ae_convert_folder *f);

@@ -4,6 +4,7 @@
  * them. There are no merges: two parts become one if together they are a token, the lowest id first, which is what tiktoken
  * does and what readers of files without merges do. rwkv_vocab_v20230424.txt (RWKV): an id, a literal of Python, a number of
  * bytes. Owns nothing. Sources: the formats as published, read as hostile input. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "convert/model/vocab.h"
 
 enum { MAX_BYTES = 1024 }; /* of a token; Kimi's longest one has 128 */
+static const char plamo_name[] = "tokenizer.jsonl";
 static const char rwkv_name[] = "rwkv_vocab_v20230424.txt";
 
 /* Reads one line, without its end. bytes: room for a token's. */
@@ -209,6 +211,55 @@ aerie_status ae_convert_put_rwkv(const ae_convert *c, ae_gguf_writer *out, ae_co
     for (size_t i = 0; i < 2; i++) AE_TRY(ae_gguf_writer_u32(out, zero[i], 0, c->error));
     for (uint32_t i = 1; i < w->n; i++)
         if (w->list[i].n == 4 && memcmp(w->list[i].data, "\\n\\n", 4) == 0)
+            return ae_gguf_writer_u32(out, "tokenizer.ggml.eot_token_id", i, c->error);
+    return AERIE_OK;
+}
+
+/* ---- PLaMo 2 ---------------------------------------------------------------------------------------------------- */
+
+static int32_t plamo_type(const json_t *kind, const char *text, size_t n)
+{
+    static const struct {
+        const char *name;
+        int32_t type;
+    } kinds[] = {{"UNKNOWN", AERIE_TOKEN_UNKNOWN}, {"CONTROL", AERIE_TOKEN_CONTROL}, {"BYTE", AERIE_TOKEN_BYTE}};
+    const char *name = json_string_value(kind);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && name; i++)
+        if (strcmp(name, kinds[i].name) == 0) return kinds[i].type;
+    const bool marked = n >= 10 && memcmp(text, "<|plamo:", 8) == 0 && memcmp(text + n - 2, "|>", 2) == 0;
+    return marked ? AERIE_TOKEN_CONTROL : AERIE_TOKEN_NORMAL;
+}
+
+/* bytes: counts the tokens by its length, since empty lines have none. */
+static aerie_status put_plamo_line(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, size_t line,
+                                   ae_buf *bytes)
+{
+    json_t *token = json_loadb(text, n, JSON_ALLOW_NUL, NULL);
+    const json_t *word = json_array_get(token, 0), *score = json_array_get(token, 1);
+    const size_t id = bytes->n;
+    aerie_status status = AERIE_OK;
+    ae_buf_add(bytes, "", 1);
+    if (bytes->failed) status = ae_convert_no_memory(c, "the vocabulary");
+    else if (!json_string_length(word) || !json_is_number(score) || !isfinite((float)json_number_value(score)))
+        status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: line %zu of %s is not a list of a token, its score and its kind",
+                         c->path, line, plamo_name);
+    if (status == AERIE_OK)
+        status = ae_convert_words_put(c, w, json_string_value(word), json_string_length(word), (json_int_t)id,
+                                      plamo_type(json_array_get(token, 2), json_string_value(word), json_string_length(word)));
+    if (status == AERIE_OK) w->scores[id] = (float)json_number_value(score);
+    json_decref(token);
+    return status;
+}
+
+/* Token 4, <|plamo:op|>, ends an answer. */
+aerie_status ae_convert_put_plamo(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w)
+{
+    static const char op[] = "<|plamo:op|>";
+    for (uint32_t i = 0; i < w->n; i++) w->scores[i] = -1000;
+    AE_TRY(read_lines(c, w, plamo_name, put_plamo_line));
+    AE_TRY(ae_convert_put_words(c, out, w, "plamo2", true));
+    for (uint32_t i = 0; i < w->n; i++)
+        if (w->list[i].n == sizeof op - 1 && memcmp(w->list[i].data, op, sizeof op - 1) == 0)
             return ae_gguf_writer_u32(out, "tokenizer.ggml.eot_token_id", i, c->error);
     return AERIE_OK;
 }
