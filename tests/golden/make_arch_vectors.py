@@ -245,7 +245,7 @@ def one(lib, name, arch, args, log):
         key = f"{arch}.nextn_predict_layers".encode()
         at = data.find(key) + len(key) + 4
         nextn = struct.unpack_from("<I", data, at)[0] if key in data and arch not in NO_BLOCKS else 0
-        rows, ahead, chained = run(lib, path, tokens, nextn, "bert" in arch or "embed" in arch)
+        rows, ahead, chained = run(lib, path, tokens, nextn, "bert" in arch or arch.endswith(("-embed", "-embedding")))
         if rows is None or (nextn and ahead is None):
             said = [line.strip() for line in log if "rror" in line or "fail" in line or "unsupported" in line]
             return " | ".join(said[-3:]) or "refused without a word"
