@@ -1,8 +1,8 @@
 /* test_adapter_laws.c - law 1 for requests with LoRA adapters: each has the bytes that it has alone, whatever its neighbours
  * use.
  *
- * Eight sequences with three adapters at once: with drafters, prefixes found again, pages taken away, two threads, the strict
- * backend; every CPU level; models of other kinds. Then sequences that are saved, and what is refused.
+ * Eight sequences with three adapters at once: with drafters, reused prefixes, preemption, two threads, the strict backend;
+ * every CPU level; models of other kinds. Then sequences that are saved, and refusals.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <math.h>
@@ -231,7 +231,7 @@ static void test_neighbours_change_nothing(void **state)
     assert_true(n_deep > 50);
 }
 
-/* The bases' bytes are those of sessions that know no adapter; others differ from them. */
+/* Requests without adapters have the bytes of sessions that know none; others differ from them. */
 static void test_the_base_is_the_base(void **state)
 {
     trace with[N_REQUESTS], without[N_REQUESTS];
@@ -359,7 +359,7 @@ static void tell_row(void *user, size_t i_request, size_t position, const float 
     tell(user, position, logits);
 }
 
-/* Texts that are measured have the logits of requests with the same adapters, whatever was measured or answered before. */
+/* Evaluated texts have the logits of requests with the same adapters, whatever was evaluated or answered before. */
 static void test_measuring(void **state)
 {
     static const uint32_t order[] = {4, 0, 1, 5, 5, 3};
@@ -420,7 +420,7 @@ static void test_saved_sequences_name_their_adapters(void **state)
     size_t n, n_loaded;
     (void)state;
     run_alone(&usual, &r, 1, &alone);
-    /* saved in its answer, taken up where the adapters have other numbers */
+    /* saved during its answer, loaded into a session that numbers the adapters differently */
     aerie_session *session = open_session(&usual, (how){AERIE_SPEC_NGRAM, 2, 1, 512, 0});
     memset(&got, 0, sizeof got);
     r.token = keep_event, r.user = &got;
@@ -431,7 +431,7 @@ static void test_saved_sequences_name_their_adapters(void **state)
     aerie_task_free(task);
     loaded turned = {.model = usual.model, .adapters = {usual.adapters[1], usual.adapters[2], usual.adapters[0]}};
     session = open_session(&turned, (how){AERIE_SPEC_NONE, 1, 1, 512, 0});
-    refuse_saved(session, r, data, n, "other adapters"); /* the numbers are others now */
+    refuse_saved(session, r, data, n, "other adapters"); /* the adapters have other numbers now */
     static const aerie_adapter_use same_ones[] = {{1, 0.75f}, {2, 0.25f}, {0, 1.5f}};
     static const aerie_adapter_use other_scale[] = {{1, 0.75f}, {2, 0.25f}, {0, 1}};
     aerie_request again = r;

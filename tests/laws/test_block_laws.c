@@ -106,7 +106,7 @@ static int drop_all(void **state)
     return rmdir(folder);
 }
 
-/* The first n requests, n_seqs at once. Two threads only here and there: on a busy machine they wait for each other. */
+/* The first n requests, n_seqs at once. Two threads in some cases only: on a busy machine they wait for each other. */
 static void run_all(const aerie_model *model, const aerie_spec *spec, uint32_t n_seqs, bool fixed, uint32_t sampling, size_t n,
                     run *r)
 {
@@ -180,7 +180,7 @@ static void test_same_tokens(void **state)
     static run plain, got;
     totals sums = {0};
     const bool few = AE_TEST_EVERY > 3;
-    size_t n = 0; /* models and samplings so far: then every kind comes in every other of them, each time another way */
+    size_t n = 0; /* counts models and samplings: every kind runs in every other of them, each time in another way */
     for (size_t i = 0; i < N_TARGETS; i++)
         for (uint32_t sampling = 0; sampling < N_SAMPLINGS; sampling++) {
             if (few && (i + sampling) % 3) continue;
@@ -200,7 +200,7 @@ static void test_same_tokens(void **state)
     assert_true(sums.accepted > 50 && sums.stopped > 10);
 }
 
-/* 64 sequences at once: every kind of head for one target or all of them, chains and trees by turns. */
+/* 64 sequences at once: every kind of head for one target or all of them, chains and trees alternately. */
 static void test_many(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_denoise_laws.c - answers of models that denoise: against a loop written down here over the model's logits, and law 1:
- * the same tokens for any number of threads, CPU level, number of sequences at once and size of passes.
+/* test_denoise_laws.c - answers of models that denoise: compared with a second implementation of the loop over the model's
+ * logits, and law 1: the same tokens for any number of threads, CPU level, number of sequences at once and size of passes.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <float.h>
@@ -85,7 +85,7 @@ static aerie_request request_of(size_t i, float temperature)
     return r;
 }
 
-/* Runs requests; what check_stats of spec_rig.inc asks of passes and drafts is of decoding. */
+/* Runs requests without check_stats of spec_rig.inc, whose rules for passes and drafts hold for decoding only. */
 static void answer_all(aerie_session *session, const aerie_request *requests, size_t n, run *r)
 {
     aerie_error error = {0};
@@ -100,7 +100,7 @@ static void answer_all(aerie_session *session, const aerie_request *requests, si
     }
 }
 
-/* ---- The loop, written down again: greedy draws, double precision ---------------------------------------------- */
+/* ---- A second implementation of the loop: greedy draws, double precision ---------------------------------------------- */
 
 typedef struct reference {
     float logits[N_CTX][MKARCH_VOCAB];
@@ -118,7 +118,7 @@ static void evaluate(aerie_session *session, const int32_t *text, size_t n, refe
     need(aerie_session_eval(session, text, n, keep_logits, out, &error), &error);
 }
 
-/* The best token of a row but the mask, and how sure of it the algorithm is. */
+/* The best token of a row other than the mask, and the algorithm's confidence in it. */
 static int32_t best_of(const float *row, uint32_t algorithm, double *sure)
 {
     int32_t best = -1, second = -1;
@@ -200,7 +200,7 @@ static void denoise(aerie_session *session, bool shift, const aerie_request *r, 
     }
 }
 
-/* What the public loop gives is what the loop above gives. */
+/* The public loop gives the tokens of the loop above. */
 static void test_the_loop(void **state)
 {
     static const aerie_diffusion hows[] = {
@@ -282,7 +282,7 @@ static void test_same_bytes(void **state)
             same_answers(&r, &alone, names[m]);
             aerie_session_free(session);
         }
-        for (size_t k = m; k < N_LEVELS; k += 3) { /* the reference, and others with the other models */
+        for (size_t k = m; k < N_LEVELS; k += 3) { /* the reference level, and other levels with the other models */
             aerie_model *model = load(path_of(names[m]), levels[k]);
             if (!model) continue;
             session = open_session(model, 4, 256, 2);
@@ -325,12 +325,12 @@ static void on_canvas(void *user, size_t i, uint32_t step, uint32_t n_steps, con
     assert_true(i == 0 && step < n_steps && n <= N_CTX);
     for (size_t k = 0; k < n; k++) {
         n_known += tokens[k] >= 0;
-        if (w->n_calls && w->tokens[k] >= 0) assert_int_equal(tokens[k], w->tokens[k]); /* what is known stays */
+        if (w->n_calls && w->tokens[k] >= 0) assert_int_equal(tokens[k], w->tokens[k]); /* known tokens stay */
         w->tokens[k] = tokens[k];
     }
     if (w->n_calls) assert_true(n_known > w->n_known && step > w->step && n_steps == w->n_steps);
     else assert_int_equal(n_known, n_prompt);
-    /* what has been told is what is known from the beginning on */
+    /* the tokens that were sent are the known ones at the beginning */
     size_t n_told = w->answers.answers[0].n;
     for (size_t k = 0; k < n_told; k++) assert_int_equal(tokens[n_prompt + k], w->answers.answers[0].ids[k]);
     assert_true(n_prompt + n_told == n || tokens[n_prompt + n_told] < 0);
@@ -365,7 +365,7 @@ static void test_canvas(void **state)
     }
 }
 
-/* A stop string and a length end an answer as they end any other; without a length it fills the context. */
+/* A stop string and a length end an answer as usual; without a length it fills the context. */
 static void test_ends(void **state)
 {
     static run r, full;
@@ -468,7 +468,7 @@ static void test_refusals(void **state)
     aerie_session_free(session);
 }
 
-/* Sessions that cannot be: drafters, and a model that does not say what its mask is. */
+/* Sessions that are refused: with drafters, and for a model that does not name its mask. */
 static void test_sessions(void **state)
 {
     aerie_error error = {0};
@@ -503,7 +503,7 @@ static void test_sessions(void **state)
     assert_true(info.is_diffusion && !info.is_encoder);
 }
 
-/* Cancelled in the middle, and started again in the same slot. */
+/* A request is cancelled in the middle, and another starts in the same slot. */
 static void test_cancel(void **state)
 {
     static run alone, r;

@@ -1,5 +1,5 @@
 /* test_device_faults.c - a device that fails: each call of its driver in turn, all calls from one on (a lost device), a kernel
- * that never ends, and too little memory. Whoever asked gets a status and a sentence, nothing is left on the device, and other
+ * that never ends, and too little memory. The caller gets a status and a sentence, nothing is left on the device, and other
  * models go on.
  *
  * The driver of an opened backend is replaced by one that counts calls, fails at a chosen one, and counts what is allocated.
@@ -21,7 +21,7 @@
 #include "mkarch.h"
 #include "spec_rig.inc"
 
-#define N_PROMPT 66 /* more than a page; other kinds of layers get a tenth of it */
+#define N_PROMPT 66 /* tokens: more than a page; other kinds of layers get a tenth of it */
 #define SAID "the test says so"
 
 static const char *device = "emu";
@@ -110,7 +110,7 @@ static aerie_status try_mark(ae_gpu_device *d, uint32_t i, aerie_error *error)
     return real->mark(d, i, error);
 }
 
-/* Whoever waits waits, and is told then. */
+/* A wait succeeds late: the failure is reported after it. */
 static aerie_status try_sync(ae_gpu_device *d, aerie_error *error)
 {
     const aerie_status status = real->sync(d, error);
@@ -170,7 +170,7 @@ static void fail_from(unsigned at, bool lost)
     seen.n_calls = 0, seen.at = at, seen.lost = lost, seen.failed = NULL;
 }
 
-/* A failure has a sentence, and it names what failed. */
+/* Checks that a failure has a sentence that names what failed. */
 static void check_sentence(const aerie_error *error, aerie_status status, unsigned at)
 {
     if (!seen.failed) fail_msg("call %u: %s, and no call failed", at, error->text);
@@ -228,7 +228,7 @@ static int drop(void **state)
     return rmdir(folder);
 }
 
-/* How far apart the calls are of which one fails, of n; at most `least` fail when tests are sampled. */
+/* The distance between calls that are made to fail, of n calls; at most `least` of them when tests are sampled. */
 static unsigned step_of(unsigned n, unsigned least)
 {
     return 1 + n / (least + 48 / (unsigned)test_every());
@@ -354,7 +354,7 @@ static void two_requests(aerie_request requests[2], size_t n_prompt)
 
 static void check_told(const run *got, const run *expected, const aerie_stats stats[2], const char *what, unsigned at)
 {
-    for (size_t i = 0; i < 2; i++) { /* what was told is true, and who was not told of a failure has everything */
+    for (size_t i = 0; i < 2; i++) { /* emitted tokens are right, and a request without an error is complete */
         const answer *a = &got->answers[i], *e = &expected->answers[i];
         if (a->n > e->n || memcmp(a->ids, e->ids, a->n * sizeof *a->ids)) fail_msg("%s: call %u: a wrong token", what, at);
         if (stats[i].error.status == AERIE_OK && a->n != e->n)
@@ -363,8 +363,8 @@ static void check_told(const run *got, const run *expected, const aerie_stats st
     }
 }
 
-/* Any call fails once: the requests end with a sentence or do not notice, and the next ones get their bytes. Adds to what was
- * tried and what failed. */
+/* Any call fails once: the requests end with a sentence or are not affected, and the next ones get their bytes. Adds to the
+ * counts of tries and failures. */
 static void fail_passes(const struct kind *kind, unsigned *n_all, unsigned *n_all_failed)
 {
     const char *name = kind->name;
@@ -489,7 +489,7 @@ static void test_a_lost_device(void **state)
     for (size_t i = 0; i < sizeof at / sizeof *at; i += test_every() > 1 ? 2 : 1) lose(at[i], requests, &on_cpu);
 }
 
-/* ---- Hangs and small devices, which the emulation can play -------------------------------------------------- */
+/* ---- Hangs and small devices, which the emulation can simulate -------------------------------------------------- */
 
 static bool is_emu(void)
 {
@@ -532,7 +532,7 @@ static void test_a_hang(void **state)
     }
 }
 
-/* As many bytes as the device has, from none to enough: loading fails, then sessions do, then all goes well. */
+/* Devices with more and more memory, from none to enough: loading fails, then sessions do, then everything works. */
 static void test_small_devices(void **state)
 {
     (void)state;

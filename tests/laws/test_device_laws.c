@@ -114,7 +114,7 @@ static uint32_t cut(const rig *r, uint32_t seq, uint32_t n)
     return at;
 }
 
-/* One row, to hear what the device declines. */
+/* Runs one row to learn what the device declines. */
 static aerie_status try_row(const rig *r, aerie_error *error)
 {
     const int32_t token = 1;
@@ -293,7 +293,7 @@ static void test_sequences(void **state)
     walk(law_sequences);
 }
 
-/* A sequence is cut and goes on: rows that are no longer live leave no trace. */
+/* A sequence is cut and goes on: rows that are no longer live have no effect. */
 static void law_cuts(pair *p)
 {
     for (int d = 0; d < 2; d++) {
@@ -314,7 +314,7 @@ static void test_cuts(void **state)
     walk(law_cuts);
 }
 
-/* What ended sequences and others left behind is what the device would have computed. */
+/* Prefixes that ended and other sequences left have the bytes that the device would compute. */
 static void law_prefixes(pair *p)
 {
     for (int d = 0; d < 2; d++) {
@@ -342,7 +342,7 @@ static void test_prefixes(void **state)
 
 /* ---- Every architecture --------------------------------------------------------------------------------- */
 
-/* Prompt and tree of each architecture that there is: what differs between them is arguments of operations. */
+/* A prompt and a tree of every architecture; architectures differ in the arguments of operations. */
 static void test_architectures(void **state)
 {
     uint32_t n = 0, n_declined = 0;

@@ -114,7 +114,7 @@ static const struct drafter {
 };
 #define N_DRAFTERS (sizeof drafters / sizeof drafters[0])
 
-/* All requests at once, then again: the second time their prompts are known. */
+/* All requests at once, then again with known prompts. */
 static void check(const aerie_model *model, const aerie_model *draft, const struct target *t, const struct drafter *d,
                   const aerie_request *requests, const run *expected)
 {

@@ -1,5 +1,5 @@
-/* test_draft_laws.c - a draft model drafts for all sequences together (draft/model.c): what it drafts for one does not depend
- * on the others, and the number of passes does not grow with their number.
+/* test_draft_laws.c - a draft model drafts for all sequences together (draft/model.c): its draft for one does not depend on the
+ * others, and the number of passes does not grow with their number.
  *
  * Passes, waits and transfers are counted at the seam, so that no test depends on time.
  */
@@ -149,7 +149,7 @@ static void draft(drafts *d, texts *t, ae_draft_shape shape, uint32_t first, uin
     need(d->drafter->ops->propose(d->drafter, requests, n, &error), &error);
 }
 
-/* The target takes some of a draft, and a token of its own: the same in both runs, which have the same trees. */
+/* The target accepts some of a draft and adds a token: the same in both runs, which have the same trees. */
 static void go_on(texts *t, uint32_t round)
 {
     for (uint32_t s = 0; s < N_SEQS; s++) {
@@ -229,8 +229,8 @@ static void test_passes_do_not_grow_with_sequences(void **state)
         open_drafts(&d, kinds[0], 512, N_SEQS * (AERIE_MAX_DRAFT + 1));
         make_texts(&t, d.model->hparams.n_vocab, 45, 0);
         for (uint32_t s = 0; s < N_SEQS; s++) t.n[s] = 48;
-        const uint32_t first = passes_of(&d, &t, shape, N_SEQS); /* what was missed, what is new, further levels */
-        /* trees may end without having filled their last level: its pass was made in vain */
+        const uint32_t first = passes_of(&d, &t, shape, N_SEQS); /* passes for missed rows, for new rows, for further levels */
+        /* trees may end before their last level is filled: its pass was not needed */
         assert_true(first == d.drafter->cost.n_levels + 1 || (tree && first == d.drafter->cost.n_levels + 2));
         assert_true(d.drafter->cost.start_seconds > 0);
         for (uint32_t round = 0; round < N_ROUNDS; round++) {

@@ -1,9 +1,9 @@
 /* test_engine_laws.c - law 1 below sampling: logits rows and KV bytes, compared bit for bit.
  *
  * Models of every tensor type and several shapes, at every CPU level of this machine, with 1, 2 and 3 threads. "Plain"
- * is always: one row at a time, by the reference kernels on one thread. Each law is one test. Laws (a), (b) and
- * (g) walk all models, since kernels differ by type; the others, about rows and slots, walk the `deep` ones.
- * Which levels and thread counts a model meets is rotated, but three models meet all.
+ * is always: one row at a time, by the reference kernels on one thread. Each law is one test. Laws (a), (b) and (g) walk all
+ * models, since kernels differ by type; the others, about rows and slots, walk the `deep` ones. The levels and thread counts of
+ * a model rotate, but three models run all of them.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <math.h>
@@ -34,7 +34,7 @@ typedef struct case_model {
     ae_kv_type kv;
     uint32_t window; /* as if the model had it; 0: none */
     bool deep;       /* walked by every law */
-    bool all_levels; /* meets levels x threads in full */
+    bool all_levels; /* runs with all levels x threads */
 } case_model;
 
 #define M(type_name, ...) {.type = type_name, .shape = __VA_ARGS__}
@@ -89,7 +89,7 @@ static const case_model models[] = {
     /* latent attention: split and fused, with and without a projection before queries, both codes of the cache */
     M("q4_0", "tiny-mla", MLA, .deep = true),
     M("q8_0", "tiny-mla", MLA, .n_q = 96, .old_mla = true, .kv = AE_KV_Q8_0, .deep = true),
-    /* windows: of less than a draft, of no multiple of a chunk, of more than one chunk */
+    /* windows: smaller than a draft, not a multiple of a chunk, larger than one chunk */
     M("q4_0", "tiny", .window = 5, .deep = true),
     M("q4_0", "tiny-gqa", .window = 50, .deep = true),
     M("f16", "tiny", .window = 100, .deep = true),
@@ -127,7 +127,7 @@ static void shape_model(const case_model *m, mk_options *o)
     o->tied = m->tied, o->biases = m->biases, o->rope_freqs = m->rope_freqs;
 }
 
-/* What plain decoding gives, per model, once made. */
+/* Results of plain decoding by model, computed once. */
 static struct {
     float *rows;
     uint8_t *kv;
@@ -164,7 +164,7 @@ static int drop_models(void **state)
     return rmdir(folder);
 }
 
-/* One model at one level with some threads, and what a plain run gives. */
+/* One model at one level with some threads, and the results of a plain run. */
 typedef struct bench {
     rig rig;
     size_t i_model;
@@ -253,11 +253,11 @@ static void same_kv(bench *b, uint32_t seq, const uint8_t *expected, uint32_t n,
 
 typedef void law_fn(bench *b);
 
-/* For each model that is met, plain decoding by the reference comes first, which takes longest where tests run slowly. */
+/* For each model plain decoding by the reference comes first, which takes most of the time where tests run slowly. */
 #define EVERY ((uint32_t)AE_TEST_EVERY * (AE_TEST_EVERY > 8 ? 2 : 1))
 
-/* Each model meets each level with one thread count, or all of both. Of the slow level (ref), laws about rows and slots
- * see little. */
+/* Each model runs each level with one thread count, or all of both. Laws about rows and slots use little of the slow level
+ * (ref). */
 static void walk(law_fn *law, bool deep)
 {
     uint32_t n = 0;
@@ -445,7 +445,7 @@ static void law_e(bench *b)
     const size_t nv = b->rig.n_vocab;
     for (uint32_t run = 0; run < 4; run++) {
         /* sequences 0, 1, 2 have the same text, stand at other places, and bring other rows: a prompt chunk, one row,
-         * a chain as tree; who brings which is turned from run to run */
+         * a chain as tree; the assignment rotates from run to run */
         const uint32_t live[3] = {10 + 23 * run, 64, 120}, brings[3] = {run % 3, (run + 1) % 3, (run + 2) % 3};
         uint32_t first[3], tree_first[3], n[3];
         ae_tree tree;
@@ -505,7 +505,7 @@ static void law_f(bench *b)
         rig_truncate(&b->rig, 2, 0);
         rig_chain(&b->rig, 2, b->tokens, n, N_ROWS, NULL);
         rig_chain(&b->rig, 2, other, 8, 1, fresh);
-        /* the pages that the share will take hold something else, not what a run before left there */
+        /* the pages that the share will use hold other data, not those of an earlier run */
         rig_truncate(&b->rig, 1, 0);
         rig_chain(&b->rig, 1, noise, N_ROWS, N_ROWS, NULL);
         ae_kv_share(kv, stream, 1, 0, n);
@@ -515,7 +515,7 @@ static void law_f(bench *b)
         rig_chain(&b->rig, 1, other, 8, i % 2 ? 8 : 1, b->rows);
         same_rows(b, b->rows, fresh, 8, "after a shared prefix of", n);
         same_kv(b, 0, b->plain_kv, N_ROWS, "source of a shared prefix of", n);
-        /* cut inside a page that both hold, then write: the other side must not see it */
+        /* cut inside a page that both hold, then write: the other sequence must not see it */
         const uint32_t cut = n > 40 ? n - 40 : 0;
         rig_truncate(&b->rig, 1, cut);
         rig_chain(&b->rig, 1, other, 8, 8, NULL);

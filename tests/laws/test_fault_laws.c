@@ -1,8 +1,8 @@
 /* test_fault_laws.c - operations of the backend that fail: the request ends with a sentence that names the operation, and the
  * next one gets the bytes that it would have got without the failure.
  *
- * The operations of a model's backend are replaced by ones that count, and fail at a chosen number: they do nothing then
- * but note it in their stream, as a device does whose kernel was not run. */
+ * The operations of a model's backend are replaced by ones that count, and fail at a chosen number: a failing operation only
+ * notes the failure in its stream, like a device whose kernel did not run. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
 #include <signal.h>
@@ -161,7 +161,7 @@ static void walk(const char *name, aerie_spec_type type, bool on_draft, const ch
         n_late += status == AERIE_OK;
         if (status != AERIE_OK && (status != AERIE_ERROR_INTERNAL || !strstr(error.text, failed) || !*failed))
             fail_msg("%s: operation %u (%s) fails: %s", what, at, failed, error.text);
-        for (size_t i = 0; i < 2; i++) { /* what was told is true, and who was not told of a failure has everything */
+        for (size_t i = 0; i < 2; i++) { /* emitted tokens are right, and a request without an error is complete */
             const answer *a = &got.answers[i], *e = &expected.answers[i];
             if (a->n > e->n || memcmp(a->ids, e->ids, a->n * sizeof *a->ids))
                 fail_msg("%s: operation %u: a wrong token", what, at);
@@ -375,7 +375,7 @@ static void test_the_strict_backend_stops_the_host(void **state)
     assert_false(is_stopped(write_it, "cpu"));
 }
 
-/* What an operation finds by itself. */
+/* Faults that an operation finds by itself. */
 static void test_a_token_outside_the_table(void **state)
 {
     (void)state;

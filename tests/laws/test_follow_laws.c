@@ -1,8 +1,7 @@
-/* test_follow_laws.c - a rank that follows takes no harm from what it is told: frames of commands that were damaged in any way
- * end with a sentence, or were harmless.
+/* test_follow_laws.c - a rank that follows survives any command: damaged frames end with a sentence, or are harmless.
  *
- * Frames of a real story are recorded from rank 0, damaged, and given to a rank that follows. The communicator is the test's:
- * it hands out frames, and rounds of it bring what happens to lie in the buffer. AERIE_TEST_FRAMES sets the number of tries. */
+ * Frames of a real run are recorded from rank 0, damaged, and given to a rank that follows. The communicator is the test's: it
+ * hands out frames, and its rounds leave the buffer as it is. AERIE_TEST_FRAMES sets the number of tries. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <pthread.h>
 #include <setjmp.h>
@@ -140,7 +139,7 @@ static void record(bench *b)
     assert_in_range(b->tape.n, 2, MOST_FRAMES - 1);
 }
 
-/* Damages a few words, cuts the story off, repeats a frame, or makes a frame up. */
+/* Damages a few words, cuts the frames off, repeats a frame, or invents one. */
 static void damage(const tape *from, tape *to, uint64_t *seed)
 {
     static const uint32_t odd[] = {0, 1, 2, 7, 8, 17, 255, 256, 1023, 1024, 1u << 24, 1u << 31, UINT32_MAX, UINT32_MAX - 1};
@@ -209,7 +208,7 @@ static void *step(void *context)
     return NULL;
 }
 
-/* One thread runs a pass, another one comes: the group ends with a sentence. */
+/* A second thread calls during a pass: the group ends with a sentence. */
 static void test_two_threads(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
 /* test_grammar_laws.c - law 1 with grammars: the same tokens whatever drafts, and always a text of the grammar.
  *
  * Grammars (JSON of any shape, a schema, words, one that ends at once) x temperature 0, 0.7, 1.3 x drafters (ngram, draft
- * model, oracle, random), chains and trees, controlled and not, on two tiny random models; each against plain decoding. What
- * is said about the end, masks and statistics is checked along the way. Then the same on SmolLM2 when AERIE_MODEL names it
- * or models/ holds it: answers under a schema always parse.
+ * model, oracle, random), chains and trees, controlled and not, on two tiny random models; each against plain decoding. Ends,
+ * masks and statistics are checked, too. Then the same on SmolLM2 when AERIE_MODEL names it or models/ holds it: answers under
+ * a schema always parse.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <math.h>
@@ -237,7 +237,7 @@ static void check_draws(const char *name, const aerie_sampling *params, const ae
     for (size_t i = 0; i < 150; i++) {
         for (uint32_t t = 0; t < n_vocab; t++) {
             random = random * 6364136223846793005u + 1442695040888963407u;
-            logits[t] = (float)(random >> 40 & 0xFFFF) / 10000.0f; /* no certain favourite */
+            logits[t] = (float)(random >> 40 & 0xFFFF) / 10000.0f; /* no token is certain */
         }
         assert_true(ae_constraint_apply(twin, logits, true, expected) > 0);
         const int32_t wanted = ae_sampler_draw(plain, expected, tokens, i);
@@ -276,7 +276,7 @@ static void test_draws_among_allowed(void **state)
     ae_buf_free(&file);
 }
 
-/* What must come is drafted whoever drafts: the random drafter is never right, and yet much is accepted. */
+/* Forced text is drafted with any drafter: the random drafter is never right, and yet much is accepted. */
 static void test_what_is_forced_is_drafted(void **state)
 {
     (void)state;
@@ -298,7 +298,7 @@ static void test_what_is_forced_is_drafted(void **state)
     aerie_grammar_free(g);
 }
 
-/* The session keeps a grammar that its owner has given back; requests without one are free of it. */
+/* The session keeps a grammar that its owner has freed; requests without one are not affected. */
 static void test_lives_of_grammars(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* test_head_laws.c - drafter heads: same bytes, and drafts that are a pure function of the sequence.
  *
  * Law 1 for heads of every kind and every shape of draft, through aerie.h; the round trips that their drafts cost. Then, one
- * level below, what makes heads go wrong elsewhere (frozen memory, rows of the wrong sequence, guesses that stay, positions
- * that drift): head_rig.inc.
+ * level below, errors that heads had elsewhere (memory that is not updated, rows of the wrong sequence, rejected drafts that
+ * stay, positions that drift): head_rig.inc.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
@@ -72,7 +72,7 @@ static int make_files(void **state)
     aerie_error error = {0};
     char model[128];
     if (!mkdtemp(folder) || !mk_shape("tiny", &o)) return 1;
-    o.forgetful = true; /* repeats itself: tokens of a small draft vocabulary come up often enough to be accepted */
+    o.forgetful = true; /* a text that repeats itself, so that tokens of a small draft vocabulary are often accepted */
     o.n_layers = 3;
     snprintf(model, sizeof model, "%s", path_of("target"));
     if (mk_model(&o, model, &error) != AERIE_OK) return 1;
@@ -136,7 +136,7 @@ static void test_same_tokens(void **state)
         none.type = AERIE_SPEC_NONE;
         run_requests(&none, false, 1, 512, s, &plain[s]);
     }
-    for (uint32_t c = 0; c < N_KINDS * 4 * 3; c++) { /* each kind with each shape, the rest by turns */
+    for (uint32_t c = 0; c < N_KINDS * 4 * 3; c++) { /* each kind with each shape, the other settings rotate */
         if (c % (AE_TEST_EVERY > 3 ? 3 : AE_TEST_EVERY)) continue;
         aerie_spec spec = aerie_spec_default();
         const size_t kind = c % N_KINDS;
@@ -183,7 +183,8 @@ static void test_refused(void **state)
 
 /* ---- Drafts are a function of the sequence -------------------------------------------------------------- */
 
-/* Sequences begin in full here: after a cached prefix a head knows no more than its last positions (CATCH_UP_MAX). */
+/* Sequences are computed from their beginning here: after a cached prefix a head knows its last positions only
+ * (CATCH_UP_MAX). */
 static void test_drafts_are_a_function_of_the_sequence(void **state)
 {
     (void)state;
@@ -193,9 +194,10 @@ static void test_drafts_are_a_function_of_the_sequence(void **state)
     for (size_t i = 0; i < task.n_requests; i++)
         task.prompts[i] = prompts[i % N_PROMPTS], task.n_prompt[i] = prompt_lengths[i % N_PROMPTS];
     for (size_t i = 0; i < N_KINDS; i++) {
-        if (kinds[i].options.window) continue; /* what a window forgets depends on how rows came */
+        if (kinds[i].options.window) continue; /* the rows that a window drops depend on the batches of rows */
         task.head = path_of(kinds[i].name);
-        /* what several MTP blocks pass on is not known in the middle of another sequence: none that begins with the same text
+        /* the rows that several MTP blocks pass on are not known in the middle of another sequence: no sequences with a common
+         * beginning
          */
         task.n_requests = kinds[i].options.n_nextn > 1 ? N_PROMPTS - 1 : N_PROMPTS;
         tally t;
@@ -218,8 +220,8 @@ static aerie_stop count_token(void *user, uint32_t slot, int32_t token, uint32_t
 }
 
 /* On a device each wait is a round trip. A drafted level has one, for all sequences together, and DFlash2 two for all levels;
- * the target has one for its pass and one for its draws. Where the host draws, it fetches the rows that the walk visits and no
- * others. */
+ * the target has one for its pass and one for its draws. Where the host draws, it downloads only the rows that the walk
+ * visits. */
 static void check_trips(const struct kind *kind, bool on_host)
 {
     char model[128];

@@ -1,8 +1,8 @@
 /* test_head_smollm2.c - drafter heads of every kind on a real target, SmolLM2, if its file is there (AERIE_MODEL).
  *
- * Five things that a broken data path cannot all pass: a drafter that knows the text is always accepted; one that guesses
- * hardly ever; what a head's drafts agree with when they are made again from true rows, at the first depth and after its own
- * rows, is what was accepted online (head_rig.inc); and figures vary with head, type and prompt. Heads with random weights
+ * Five checks that a broken data path cannot all pass: a drafter that knows the text is always accepted; one that guesses is
+ * hardly ever accepted; the acceptance of drafts that are made again from true rows, at the first depth and after the head's
+ * own rows, equals the acceptance online (head_rig.inc); and figures vary with head, type and prompt. Heads with random weights
  * are hardly ever right; the trained one is the head that lies beside the model.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
@@ -85,7 +85,7 @@ static void skip_without(const char *path)
     skip();
 }
 
-/* known: what the oracle is told, or NULL. */
+/* known: the answers for the oracle, or NULL. */
 static void answer_all(const aerie_spec *spec, bool fixed, uint32_t n_seqs, const run *known, run *r)
 {
     aerie_error error = {0};
@@ -107,7 +107,7 @@ static void answer_all(const aerie_spec *spec, bool fixed, uint32_t n_seqs, cons
     aerie_session_free(session);
 }
 
-/* a, b: the bounds of what any head does, and law 1 for each kind. */
+/* a, b: bounds for every head, and law 1 for each kind. */
 static void test_bounds_and_same_tokens(void **state)
 {
     (void)state;

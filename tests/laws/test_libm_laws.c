@@ -1,8 +1,8 @@
-/* test_libm_laws.c - law 1 across machines: libm chooses implementations by CPU, and nothing that reaches a token may notice.
+/* test_libm_laws.c - law 1 across machines: libm chooses implementations by CPU, which must not change any token.
  *
  * The program runs itself with glibc's choice of instructions masked (GLIBC_TUNABLES) and compares hashes of rotation tables,
- * logits and draws. Other C libraries ignore the variable, and the comparison is trivial there. tests/house/check_libm.sh looks
- * at the source instead.
+ * logits and draws. Other C libraries ignore the variable, and the comparison is trivial there. tests/house/check_libm.sh
+ * checks the sources.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen */
 #include <setjmp.h>

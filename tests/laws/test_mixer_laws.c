@@ -1,9 +1,9 @@
 /* test_mixer_laws.c - law 1 for one model of every kind of mixer, with every kind of drafter.
  *
  * Below aerie.h: rows of a prompt in chunks, a drafted tree, and what follows an accepted path, by the best kernels on several
- * threads, equal plain decoding by the reference kernels on one, one row at a time. Through aerie.h: the same tokens whoever
- * drafts, in chains and trees, for one sequence and several. A new kind is a row of `mixers`.
- * Embeddings: the vector of a text among others, by any kernels on any threads, equals that of the text alone by the reference.
+ * threads, equal plain decoding by the reference kernels on one, one row at a time. Through aerie.h: the same tokens with every
+ * drafter, in chains and trees, for one sequence and several. A new kind is a row of `mixers`. Embeddings: the vector of a text
+ * among others, by any kernels on any threads, equals that of the text alone by the reference.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
@@ -108,7 +108,7 @@ static void same_rows(const char *kind, const char *what, const float *got, cons
             fail_msg("%s: %s: row %u is another", kind, what, i);
 }
 
-/* A tree after N_BEFORE tokens: each node's row is that of its path; a path is accepted, and what follows is as if it had
+/* A tree after N_BEFORE tokens: each node's row is that of its path; a path is accepted, and the rows after it are as if it had
  * never been a draft. */
 static void check_tree(const char *kind, const engine *best, const engine *ref, uint64_t seed)
 {
@@ -231,7 +231,7 @@ static void test_tokens(void **state)
     assert_true(n_accepted > 100u / (uint32_t)AE_TEST_EVERY);
 }
 
-/* Drafts that reach beyond a table of positions change nothing for those that do not. */
+/* Drafts that reach beyond a table of positions do not change the drafts of other sequences. */
 static void test_end_of_table(void **state)
 {
     enum { N_OVER = 6, N_DRAFT = 12, N_LIVE = MKARCH_CTX - N_DRAFT + N_OVER };
@@ -363,7 +363,7 @@ static void refused(aerie_status status, aerie_status wanted, const aerie_error 
     if (status != wanted || !strstr(error->text, part)) fail_msg("status %d: %s", (int)status, error->text);
 }
 
-/* What an encoder does with a second text, and what is refused. */
+/* Pairs of texts for an encoder, and refusals. */
 static void test_encoder(void **state)
 {
     aerie_error error = {0};
@@ -436,7 +436,8 @@ static int make_models(void **state)
     }
     for (size_t i = 0; i < N_REQUESTS; i++)
         for (size_t k = 0; k < N_ROWS; k++)
-            tokens[i][k] = k < 20 ? 3 + (int32_t)(mk_random(&random) % 250) : tokens[i][k - 20]; /* n-grams find something */
+            tokens[i][k] = k < 20 ? 3 + (int32_t)(mk_random(&random) % 250) : tokens[i][k - 20]; /* repeats itself, so that
+                                                                                                  * n-grams find something */
     return 0;
 }
 

@@ -23,7 +23,8 @@ static const struct case_model {
     const char *type, *arch;
     uint32_t n_embd, n_ff, n_heads, n_ff_shared, n_experts, n_used;
     bool fused;
-    double tolerance; /* relative, against float64: activations are int8 by groups of 32 or 256 but for float weights */
+    double tolerance; /* relative error against float64: activations are int8 in groups of 32 or 256, except with float
+                       * weights */
 } models[] = {
     {"f32", "llama", 64, 96, 4, 0, 6, 2, false, 1e-5},
     {"f32", "qwen2moe", 64, 100, 4, 75, 9, 3, false, 1e-5},
@@ -153,7 +154,7 @@ static void test_ties_go_to_the_lowest_id(void **state)
     check_route((ae_routing){6, 6, AE_GATE_SOFTMAX, false, 1, 0, 0, 0}, pairs, NULL, (uint32_t[]){0, 1, 2, 3, 4, 5}, NULL);
 }
 
-/* To the last bit: sixteen sums by the expert's id, wherever in the list it stands, and one tree. */
+/* Exact to the last bit: sixteen sums by the expert's id, whatever its place in the list, and one tree. */
 static void test_sums_go_by_id(void **state)
 {
     enum { N = 100, USED = 37 };
@@ -169,7 +170,7 @@ static void test_sums_go_by_id(void **state)
     for (uint32_t i = 0; i < N; i++) assert_true(got_p[i] == p[i] / ae_sum16(all));
     for (uint32_t i = 0; i < USED; i++) chosen[ids[i] % 16] += got_p[ids[i]];
     for (uint32_t i = 0; i < USED; i++) assert_true(w[i] == got_p[ids[i]] / ae_sum16(chosen));
-    /* of the chosen alone, and these made to add up to 1 again */
+    /* of the chosen experts only, scaled to add up to 1 again */
     float q[USED], sums[16] = {0}, again[16] = {0};
     top = logits[ids[0]];
     for (uint32_t i = 0; i < USED; i++) top = logits[ids[i]] > top ? logits[ids[i]] : top;
@@ -191,7 +192,7 @@ static void test_weights_follow_the_rule(void **state)
                 (double[]){q[2] / (q[2] + q[3]), q[3] / (q[2] + q[3])});
     check_route((ae_routing){4, 2, AE_GATE_SOFTMAX_CHOSEN, false, 2, 0, 0, 0}, l, NULL, top,
                 (double[]){2 * q[2] / (q[2] + q[3]), 2 * q[3] / (q[2] + q[3])});
-    /* scores with the bias: 0.62, 1.17, 0.38, 0.73; the weights know nothing of it */
+    /* scores with the bias: 0.62, 1.17, 0.38, 0.73; the weights do not include it */
     check_route((ae_routing){4, 2, AE_GATE_SIGMOID, false, 1, 0, 0, 0}, l, bias, (uint32_t[]){1, 3}, (double[]){s[1], s[3]});
     check_route((ae_routing){4, 2, AE_GATE_SIGMOID, true, 2.5f, 0, 0, 0}, l, bias, (uint32_t[]){1, 3},
                 (double[]){2.5 * s[1] / (s[1] + s[3]), 2.5 * s[3] / (s[1] + s[3])});
@@ -345,7 +346,7 @@ static void test_rows_that_share_experts_equal_each_row_alone(void **state)
         rig r;
         rig_open(&r, model_path(m), "ref", 1, 1, 64, AE_KV_F16, 0);
         const size_t n_embd = r.model->hparams.n_embd;
-        const uint32_t used[2] = {models[m].n_used, (models[m].n_used + 1) / 2}; /* as planned, and as a draft may have it */
+        const uint32_t used[2] = {models[m].n_used, (models[m].n_used + 1) / 2}; /* as in the plan, and as in a draft */
         float *x = make_rows(N_ROWS, (uint32_t)n_embd, 9 + m), *alone[2];
         for (int u = 0; u < 2; u++) {
             alone[u] = get(N_ROWS * n_embd, sizeof **alone);
@@ -381,7 +382,7 @@ static void counting_mm(const ae_weight *w, const ae_act *act, const ae_mm_out *
     real_mm(w, act, out, begin, end);
 }
 
-/* Counts the experts of which every panel of all three matrices was walked once; the others must not be touched. */
+/* Counts the experts of which every panel of all three matrices was walked once; other experts must not be read. */
 static uint32_t experts_walked(uint32_t n_experts, bool *walked)
 {
     uint32_t n = 0;
@@ -405,7 +406,7 @@ static void test_a_pass_walks_each_chosen_expert_once(void **state)
     const uint32_t n_experts = models[m].n_experts, n_used = models[m].n_used, n_rows = 14;
     rig r;
     rig_open(&r, model_path(m), NULL, 2, 1, 64, AE_KV_F16, 0);
-    if (strncmp(r.backend->ops->name, "cpu", 3)) { /* it looks into weights of the processor's backends */
+    if (strncmp(r.backend->ops->name, "cpu", 3)) { /* it reads weights of the CPU's backends */
         print_message("skip: counts what the processor's kernels read, and the device is %s\n", r.backend->ops->name);
         rig_close(&r);
         skip();

@@ -1,9 +1,9 @@
 /* test_mtp_laws.c - MTP blocks of models of several families as drafters: the same tokens as without drafts, with one and with
- * many sequences, again over cached prefixes, for hybrids and experts; where the blocks are found; what is refused, and how. So
- * for Gemma 4's assistants, which read the model's own cache.
+ * many sequences, again over cached prefixes, for hybrids and experts; where the blocks are found; what is refused, and how.
+ * The same for Gemma 4's assistants, which read the model's own cache.
  *
- * The blocks' weights are random, so nearly nothing of theirs is accepted: n-grams beside them, and test_head_laws.c, take care
- * of accepted drafts.
+ * The blocks' weights are random, so hardly any of their drafts is accepted: n-grams beside them, and test_head_laws.c, cover
+ * accepted drafts.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
@@ -25,7 +25,7 @@
 
 enum { N_REQUESTS = 8, N_PREDICT = 12, N_MODELS = 10 };
 
-/* step35 with three blocks, of which its arrays say nothing. */
+/* step35 with three blocks, which its arrays leave out. */
 static char step35_keys[1024], step35_tensors[4096];
 static mkarch_spec step35;
 
@@ -156,7 +156,7 @@ static void test_same_tokens(void **state)
                 run_requests(i, &spec, fixed, k / 2 ? 8 : 1, sampling, &plain, &got);
                 uint64_t drafted = 0;
                 for (size_t r = 0; r < N_REQUESTS; r++) drafted += got.answers[r].stats.n_drafted;
-                if (fixed) assert_true(drafted > N_REQUESTS * N_PREDICT / 2); /* what was drafted right was not drafted twice */
+                if (fixed) assert_true(drafted > N_REQUESTS * N_PREDICT / 2); /* accepted tokens were not drafted twice */
             }
         }
 }
@@ -190,7 +190,7 @@ static void test_names(void **state)
 
 /* ---- Where blocks are ---------------------------------------------------------------------------------- */
 
-/* What is found for a type: "own", "eagle3", "mtp", or "none". */
+/* The drafter that is found for a type: "own", "eagle3", "mtp", or "none". */
 static const char *found(const char *path, aerie_spec_type type)
 {
     aerie_error error = {0};
@@ -328,7 +328,7 @@ static void test_refused_streams(void **state)
     refuse_head(models[7], "a", AERIE_ERROR_FORMAT, "tensor output_hc_base.weight is missing");
     write_without("deepseek4-mtp", "* hc_ffn_scale", "* hc_ffn_scale o 2\n", "a");
     refuse_head(models[7], "a", AERIE_ERROR_FORMAT, "blk.2.hc_ffn_scale.weight");
-    write_without("deepseek4-mtp", "nothing", "", "a"); /* one block less does no harm */
+    write_without("deepseek4-mtp", "nothing", "", "a"); /* one block less is allowed */
     aerie_drafter_head *head;
     need(aerie_drafter_head_load(&head, models[7], path_of("a"), NULL, &error), &error);
     aerie_drafter_head_free(head);
@@ -350,7 +350,7 @@ static void test_refused_assistants(void **state)
     refuse_head(models[5], "a", AERIE_ERROR_FORMAT, "expected [128, 48]");
     write_without("gemma4.assistant", "f attn_q ", "f attn_q w 48 128\n", "a");
     refuse_head(models[5], "a", AERIE_ERROR_FORMAT, "blk.2.attn_q.weight");
-    write_without("gemma4.assistant", "u attention.sliding_window", "", "a"); /* then no layer has a window, nor heads of 32 */
+    write_without("gemma4.assistant", "u attention.sliding_window", "", "a"); /* no layer has a window then, nor heads of 32 */
     refuse_head(models[5], "a", AERIE_ERROR_FORMAT, "blk.0.attn_q.weight");
     mkarch_spec wide = *mkarch_find("gemma4.assistant");
     static char keys[2048];

@@ -85,7 +85,7 @@ static void run_all(const aerie_spec *spec, uint32_t n_seqs, bool fixed, uint32_
     aerie_stats stats[MAX_REQUESTS];
     aerie_session_params p = aerie_session_params_default();
     p.n_ctx = MKARCH_CTX, p.n_seqs = n_seqs, p.n_batch = 48, p.n_threads = n_seqs == 8 ? 2 : 1, p.spec = *spec;
-    p.n_kv = n_seqs == 3 || n_seqs == 5 ? MKARCH_CTX : 0; /* so few pages that drafts and sequences wait for some */
+    p.n_kv = n_seqs == 3 || n_seqs == 5 ? MKARCH_CTX : 0; /* so few pages that drafts and sequences wait for them */
     p.adapters = (const aerie_adapter *const *)&adapters[1], p.n_adapters = 1;
     need(ae_session_create_for_test(&session, model, &p, &(ae_session_test){.fixed = fixed}, &error), &error);
     for (size_t i = 0; i < n; i++) {
@@ -163,7 +163,7 @@ static void test_many(void **state)
     assert_true(drafted > 1000 && accepted > 10);
 }
 
-/* AUTO takes it; other models are refused, as is an adapter of another model. */
+/* AUTO chooses it; other models are refused, as is an adapter of another model. */
 static void test_sessions(void **state)
 {
     (void)state;
@@ -183,7 +183,7 @@ static void test_sessions(void **state)
     assert_non_null(strstr(error.text, "was not trained to fill"));
     p.spec.type = AERIE_SPEC_NGRAM;
     p.spec.adapter = adapters[0];
-    need(aerie_session_create(&session, model, &p, &error), &error); /* nothing drafts with it */
+    need(aerie_session_create(&session, model, &p, &error), &error); /* no drafter uses it */
     aerie_session_free(session);
     aerie_model_free(other);
 }

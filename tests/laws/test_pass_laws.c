@@ -121,8 +121,8 @@ static void test_the_check(void **state)
     s.ops->download(s.stream, bytes, s.x, sizeof bytes);
     s.ops->pass_end(s.stream);
     expect(&s, "download inside a pass");
-    pass(&s, 1, 2.0f, rows); /* what failed was not an example for others */
-    scale(&s, 5.0f);         /* nor is anything outside of passes */
+    pass(&s, 1, 2.0f, rows); /* a failed pass is not compared with others */
+    scale(&s, 5.0f);         /* nor are operations outside passes */
     s.ops->upload(s.stream, s.x, bytes, sizeof bytes);
     expect(&s, "");
     strict_close(&s);
@@ -145,7 +145,7 @@ static void chains(ae_engine *e, uint32_t n_seqs, uint32_t n, uint32_t from)
     for (uint32_t i = 0; i < n_seqs; i++) need(ae_engine_commit(e, from + i, n, NULL, 0), &error);
 }
 
-/* Passes of an architecture with as many rows and outputs, but of other sequences, at other positions. */
+/* Passes of an architecture with equal numbers of rows and outputs, but other sequences and positions. */
 static void walk(const char *arch)
 {
     aerie_error error = {0};
@@ -182,7 +182,7 @@ static void test_the_engine(void **state)
 
 /* ---- Streams ------------------------------------------------------------------------------------------------ */
 
-/* Between two streams there is no order but what is asked for, and what a call was given may change after it. */
+/* Two streams have no order unless it is requested, and arguments of a call may change after it. */
 static void test_streams_run_late(void **state)
 {
     (void)state;
@@ -197,7 +197,7 @@ static void test_streams_run_late(void **state)
     int32_t rows[4] = {3, 2, 1, 0};
     for (int i = 0; i < 64; i++) bytes[i] = (float)i;
     s.ops->upload(s.stream, s.x, bytes, sizeof bytes);
-    s.ops->copy(other, &copied); /* before what it reads is there */
+    s.ops->copy(other, &copied); /* before its input is ready */
     s.ops->download(other, got, s.y, sizeof got);
     for (int i = 0; i < 64; i++) assert_true(got[i] == 0);
     s.ops->wait(other, s.stream);

@@ -1,7 +1,7 @@
-/* test_ranks_laws.c - a model that several ranks run together gives the bytes of one rank: logits, hidden rows, and what the
- * ranks keep of keys and values, side by side, for any number of ranks and any shares, cut by rows or by layers.
+/* test_ranks_laws.c - a model that several ranks run together gives the bytes of one rank: logits, hidden rows, and the ranks'
+ * keys and values, side by side, for any number of ranks and any shares, cut by rows or by layers.
  *
- * The ranks are threads (comm.h); the first does the story, the others follow its commands. */
+ * The ranks are threads (comm.h); the first runs the operations, the others follow its commands. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <pthread.h>
 #include <setjmp.h>
@@ -45,7 +45,7 @@ static void need(aerie_status status, const aerie_error *error)
 #define MOST_LAYERS 80
 #define MOST_HEADS 64
 
-/* What a store of keys and values held when it was freed: a hash of each head's rows, in all pages. */
+/* The contents of a store of keys and values when it was freed: a hash of each head's rows, in all pages. */
 typedef struct kept {
     ae_kv_store *store;
     uint32_t n_layers, n_pages, n_heads[MOST_LAYERS];
@@ -55,7 +55,7 @@ typedef struct kept {
 
 typedef struct rank {
     ae_comm *comm;
-    ae_backend_ops ops;      /* the backend's, with a look at what is freed */
+    ae_backend_ops ops;      /* the backend's, which also hashes a store before it is freed */
     const ae_backend_ops *real;
     kept kept[2];            /* of layers without and with windows */
     ae_backend *backend;
@@ -216,7 +216,7 @@ static void say_kept(bench *b)
     }
 }
 
-/* The story is over; everybody has come to its end. */
+/* The operations are over; all ranks have ended. */
 static void end_group(bench *b)
 {
     ae_engine_free(b->engine);
@@ -228,7 +228,7 @@ static void end_group(bench *b)
         ae_commands_close(r->commands);
     }
     b->n_story = b->log.n;
-    if (!b->strict) say_kept(b); /* there the host cannot look at it */
+    if (!b->strict) say_kept(b); /* the host cannot read that memory */
 }
 
 static void close_group(bench *b)
@@ -244,7 +244,7 @@ static void close_group(bench *b)
     ae_buf_free(&b->log);
 }
 
-/* ---- What it does ------------------------------------------------------------------------------------------ */
+/* ---- Operations ------------------------------------------------------------------------------------------ */
 
 /* Rounds and bytes of a pass are those that the map says, to the byte. */
 static void check_counts(const bench *b, const ae_comm_counts *before)
@@ -450,7 +450,7 @@ static void save_and_load(bench *b, uint32_t from)
     if (again.n) free(save(b, N_SEQS, tokens, &again));
 }
 
-/* Texts of one length each, drafts, shared and kept sequences, all of which go on. */
+/* Texts of different lengths, drafts, shared and kept sequences, all of which go on. */
 static void story(bench *b)
 {
     ae_engine *e = b->engine;
@@ -514,7 +514,7 @@ static const struct group {
 };
 #define N_GROUPS (sizeof groups / sizeof groups[0])
 
-/* What two ranks read together is little more than one rank alone: the norms, routers and small matrices that both have. */
+/* Two ranks together read little more than one: norms, routers and small matrices, which both have. */
 static void check_reading(const bench *b, size_t whole)
 {
     size_t all = 0;
@@ -632,7 +632,8 @@ static int drop(void **state)
     return rmdir(folder);
 }
 
-/* A rank on a GPU, or on its emulation, beside one on the processor. Slow on the emulation, so only if it is named. */
+/* A rank on a GPU, or on its emulation, beside one on the processor. The emulation is slow, so this runs only if a device is
+ * named. */
 static void test_on_a_gpu(void **state)
 {
     (void)state;

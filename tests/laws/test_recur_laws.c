@@ -75,9 +75,9 @@ static void rig_close(rig *r)
     ae_model_free(r->model);
 }
 
-static const char *failing; /* what is being tried */
+static const char *failing; /* the case, for messages */
 
-/* Row `row` of the pass must say what plain decoding says at that position. */
+/* Checks that row `row` of the pass has the logits of plain decoding at that position. */
 static void check_row(const rig *r, size_t i, uint32_t row, uint32_t position)
 {
     const float *got = ae_engine_logits(r->engine, row);
@@ -132,7 +132,7 @@ typedef struct round {
     uint32_t n_path, first_chain, first_tree, n_chain;
 } round_;
 
-/* A tree of up to n nodes of which some say the truth: `depth` of them, in a row. bushy 0: a chain. */
+/* A tree of up to n nodes with `depth` true ones in a row. bushy 0: a chain. */
 static void grow(ae_tree *tree, uint32_t n, uint32_t position, uint32_t depth, uint32_t bushy, uint64_t *state)
 {
     int32_t good = -1;
@@ -141,7 +141,7 @@ static void grow(ae_tree *tree, uint32_t n, uint32_t position, uint32_t depth, u
         const uint64_t x = mk_random(state);
         if (done < depth && position + done < N && (!bushy || x % 3 == 0 || tries > 2 * n)) {
             good = ae_tree_add(tree, good, tokens[position + done], 0.5f);
-            if (good < 0) return; /* a wrong node carries it by chance: enough */
+            if (good < 0) return; /* a wrong node has the true token by chance: stop here */
             done++;
             continue;
         }
@@ -209,7 +209,7 @@ static void test_splits(void **state)
     }
 }
 
-/* Drafts accepted and rejected, records of the others spoiled, several sequences at once. */
+/* Drafts accepted and rejected, records of rejected rows overwritten, several sequences at once. */
 static void run_rounds(size_t i, uint32_t bushy, uint32_t n_seqs, bool poison, uint64_t seed)
 {
     rig r;
@@ -234,9 +234,9 @@ static void run_rounds(size_t i, uint32_t bushy, uint32_t n_seqs, bool poison, u
         for (uint32_t seq = 0; seq < n_seqs; seq++) {
             if (!runs[seq]) continue;
             end_round(&r, i, seq, &x[seq], mk_random(&random) % 3 ? x[seq].n_path : at_most(mk_random(&random), x[seq].n_path));
-            if (mk_random(&random) % 4 == 0) check_state(&r, i, seq); /* moves the plane on, too */
+            if (mk_random(&random) % 4 == 0) check_state(&r, i, seq); /* advances the plane, too */
         }
-        if (poison) { /* what the next pass may read is kept aside */
+        if (poison) { /* the records that the next pass may read are kept */
             size_t n;
             float *records = ae_cpu_state_records(ae_state_store_get(r.engine->state), &n);
             const size_t one = n / (3 * N_RECORDS);
@@ -279,12 +279,12 @@ static void test_sequences(void **state)
 static void test_poison(void **state)
 {
     (void)state;
-    failing = "records of rejected rows spoiled";
+    failing = "records of rejected rows overwritten";
     for (size_t i = 0; i < N_NAMES; i += SKIP)
         for (uint64_t seed = 1; seed <= 2; seed += SKIP) run_rounds(i, 1, 1 + (uint32_t)seed % 2, true, seed);
 }
 
-/* Cut anywhere, and computed again from where it landed. */
+/* Sequences are cut anywhere, and computed again from the position that remains. */
 static void test_snapshots(void **state)
 {
     (void)state;
@@ -309,7 +309,7 @@ static void test_snapshots(void **state)
     }
 }
 
-/* Records not yet absorbed are forgotten one by one. */
+/* Records that were not absorbed yet are dropped one by one. */
 static void test_cut_records(void **state)
 {
     (void)state;
@@ -348,7 +348,7 @@ static void test_forks(void **state)
             chain(&r, i, 1, 8);
             check_state(&r, i, 0);
             check_state(&r, i, 1);
-            assert_int_equal(ae_engine_share(r.engine, 2, 1, n + 3), 0); /* nothing is known of that position */
+            assert_int_equal(ae_engine_share(r.engine, 2, 1, n + 3), 0); /* there is no state of that position */
             ae_engine_snapshot(r.engine, 0);
             assert_int_equal(ae_engine_share(r.engine, 2, 1, n + 3), n); /* another's snapshot will do */
             chain(&r, i, 2, 5);
@@ -445,7 +445,7 @@ static void test_rejected(void **state)
     }
 }
 
-/* More drafts than records, and passes that nobody commits: refused, and the sequence is whole or can be made so. */
+/* More drafts than records, and passes that are not committed, are refused, and the sequence stays valid or can be restored. */
 static void test_refused(void **state)
 {
     (void)state;

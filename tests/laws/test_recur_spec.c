@@ -1,5 +1,5 @@
-/* test_recur_spec.c - law 1 through aerie.h for models with recurrent layers: the same tokens with any drafter, and what a
- * conversation computes again; and for these and others when they draft for themselves.
+/* test_recur_spec.c - law 1 through aerie.h for models with recurrent layers: the same tokens with any drafter, and the
+ * positions that a conversation computes again; and for these and other models when they draft for themselves.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
@@ -158,7 +158,7 @@ static uint32_t run_turns(size_t i, aerie_spec_type type, const aerie_drafter_he
                                  s->n_prompt);
             all += s->n_prompt;
             border = end;
-            n = end; /* the generation prompt goes, too */
+            n = end; /* the generation prompt is dropped, too */
             for (uint32_t k = 6; k < 12; k++) text[n++] = got.answers[0].ids[k];
             text[n++] = eog;
         }
@@ -180,8 +180,8 @@ static void test_turns(void **state)
     }
 }
 
-/* A head would have the target go back by one position or more, where recurrent layers know no state: then it begins without
- * what came before, and nothing is computed again for it. */
+/* A head would need the target to go back by one position or more, where recurrent layers have no state: it begins without the
+ * earlier text then, and nothing is computed again for it. */
 static void test_turns_with_heads(void **state)
 {
     static const char *const kinds[] = {"eagle3", "medusa", "dflash"};
@@ -224,7 +224,7 @@ static bool has_experts(size_t i)
     return has;
 }
 
-/* Every so-manyth way to draft is run. */
+/* One way to draft out of this many runs. */
 #define THIN (AE_TEST_EVERY > 4 ? 8 : AE_TEST_EVERY > 1 ? 2 : 1)
 
 static void answer_plainly(size_t i, uint32_t sampling, run *plain)
@@ -271,8 +271,8 @@ static void test_same_tokens_from_itself(void **state)
 }
 
 /* With nothing left out a draft is the model's own answer: all of it is accepted, so its rows see what true rows see. With
- * noise a draft ranks the 40 likeliest tokens only (ae_sampler_propose), and a tiny model's flat logits make others likely:
- * there the draw has top-k 40 too. Without it 7 passes were seen. */
+ * noise a draft ranks the 40 likeliest tokens only (ae_sampler_propose), while the flat logits of a tiny model make others
+ * likely: so the draw has top-k 40 there, too. Without it there were 7 passes. */
 static void test_drafts_with_all_experts_are_right(void **state)
 {
     static run got;
@@ -326,7 +326,7 @@ static void test_modes_change_at_every_pass(void **state)
     const size_t n_wanted = 10000 / (size_t)AE_TEST_EVERY;
     size_t n_live = 0;
     for (size_t round = 0; n_passes < n_wanted; round++) {
-        if (round == 4) fail_alloc_arm(0, false); /* it has all that it needs now */
+        if (round == 4) fail_alloc_arm(0, false); /* it has all its inputs now */
         got = (run){.n = 1};
         need(aerie_session_generate(switched, requests + 1, 1, switch_mode, &got, &stats, sizeof stats, &error), &error);
         got.answers[0].stats = stats;
@@ -386,7 +386,7 @@ static void test_same_tokens_from_hierarchies(void **state)
     n_requests = 4;
 }
 
-/* Everything at once: each pass another one drafts (fixed), or the fastest. */
+/* Everything at once: drafters alternate by pass (fixed), or the fastest drafts. */
 static void test_same_tokens_from_any_of_several(void **state)
 {
     static run plain;
@@ -469,8 +469,8 @@ static void test_numbers_of_experts_are_tried(void **state)
     aerie_session_free(session);
 }
 
-/* What an intermediate model says does not depend on who helps it, and where it is the target itself, all of it is accepted:
- * so what it keeps from one draft to the next is right. */
+/* The drafts of an intermediate model do not depend on its own drafter, and where it is the target itself, all of them are
+ * accepted: so the state that it keeps from one draft to the next is right. */
 static void test_help_changes_no_draft(void **state)
 {
     static run got[N_HELPS];

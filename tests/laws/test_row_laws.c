@@ -1,5 +1,5 @@
-/* test_row_laws.c - aerie_request.row: every position that a sequence keeps is told once, in order, with the bits of
- * aerie_session_eval_features, whatever was drafted, cut into passes or left in the cache by earlier requests.
+/* test_row_laws.c - aerie_request.row: every position of a sequence is reported once, in order, with the bits of
+ * aerie_session_eval_features, whatever was drafted, cut into passes or found in the cache.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>

@@ -2,8 +2,8 @@
  * to a stop string as plain decoding, for n-gram, draft model, oracle and random drafts, chains and trees, several sequences at
  * once.
  *
- * Plain decoding runs on the reference kernels, one sequence and one thread; drafts on the best level of this machine. What a
- * stop string leaves is found by a plain search over plain decoding's text.
+ * Plain decoding runs on the reference kernels, one sequence and one thread; drafts on the best level of this machine. The text
+ * before a stop string is found by a plain search over plain decoding's text.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <math.h>
@@ -243,7 +243,7 @@ static void test_law_1_every_sampler_with_every_drafter(void **state)
     }
 }
 
-/* The samplers do something: at one temperature no two kinds give the same answer. */
+/* The samplers have an effect: at one temperature no two kinds give the same answer. */
 static void test_samplers_differ(void **state)
 {
     (void)state;
@@ -368,7 +368,7 @@ static void test_what_is_refused(void **state)
     aerie_session_free(session);
 }
 
-/* A prompt can be stopped between its passes, and what the cache holds of it is used. */
+/* A prompt can be stopped between its passes, and its part in the cache is used afterwards. */
 static uint64_t progress_seen;
 static bool stop_in_the_middle(void *user, uint64_t done, uint64_t total)
 {

@@ -1,7 +1,7 @@
-/* test_saved_laws.c - law 1 for sequences that are saved, taken up again and forked: the bytes of one that never was.
+/* test_saved_laws.c - law 1 for sequences that are saved, loaded and forked: the bytes of one that was not saved.
  *
- * Saved after every step of an answer, with every kind of drafter, sampler, grammar and stop string, and taken up by a session
- * of another shape. Then what is refused, and damaged bytes by the thousand.
+ * Saved after every step of an answer, with every kind of drafter, sampler, grammar and stop string, and loaded by a session of
+ * another shape. Then refusals, and thousands of damaged copies.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <math.h>
@@ -76,7 +76,7 @@ static int drop(void **state)
     return rmdir(folder);
 }
 
-/* ---- Requests, and all that is told of them ------------------------------------------------------------------- */
+/* ---- Requests, and all their events ------------------------------------------------------------------- */
 
 static const aerie_spec_type types[] = {AERIE_SPEC_NONE, AERIE_SPEC_NGRAM, AERIE_SPEC_DRAFT, AERIE_SPEC_EAGLE3};
 #define N_TYPES 4
@@ -285,7 +285,7 @@ static void test_types_of_cache(void **state)
         }
 }
 
-/* What a session has kept of a request that has ended: taken out, put into another session, gone on from. */
+/* The cached part of a request that has ended: saved, loaded into another session, continued. */
 static void move_prefix(aerie_session *from, aerie_session *to, aerie_session *plain, const trace *told)
 {
     aerie_error error = {0};
@@ -342,7 +342,7 @@ static void test_recurrent_states(void **state)
         }
 }
 
-/* The same in the session that saved it, with the other type of cache, which is so small that sequences give way. */
+/* The same in the session that saved it, with the other type of cache, which is so small that sequences are preempted. */
 static void test_in_the_same_session_and_short_of_cache(void **state)
 {
     (void)state;
@@ -457,7 +457,7 @@ static void test_forks(void **state)
     aerie_session_free(session);
 }
 
-/* What a finished sequence leaves in the cache goes to another session, where its prompt is not computed again. */
+/* The cached part of a finished sequence goes to another session, where its prompt is not computed again. */
 static void test_prefixes(void **state)
 {
     (void)state;
@@ -723,7 +723,7 @@ static void test_cut_and_flipped_bytes_are_refused(void **state)
     aerie_free(data);
 }
 
-/* Damage that the checksum does not see: numbers of the header and of sections, tokens, keys and values. */
+/* Damage with a right checksum: numbers of the header and of sections, tokens, keys and values. */
 static void test_mutants_with_a_right_checksum(void **state)
 {
     (void)state;
@@ -759,7 +759,7 @@ static void test_mutants_with_a_right_checksum(void **state)
     aerie_free(data);
 }
 
-/* A section that nobody knows: passed over if it may be. */
+/* An unknown section is skipped if it is optional. */
 static void test_sections_of_a_later_version(void **state)
 {
     (void)state;

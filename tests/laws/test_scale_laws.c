@@ -1,6 +1,6 @@
 /* test_scale_laws.c - law 1 for models with a ".scale" beside each weight: the same logits at every CPU level, the same tokens
  * with and without drafts and in passes of many sequences; an adapter on top; drafter heads with scales draft as those whose
- * weights are the products. What the scales mean: golden/scales.
+ * weights are the products. golden/scales tests the meaning of the scales.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
@@ -161,8 +161,8 @@ static const mkhead_options heads[] = {
     {.kind = "mtp", .type = "f32", .own_output = true, .own_embedding = true},
 };
 
-/* A head's beliefs decide nothing here, so what it drafts shows in what is accepted. Target and head with scales, which are
- * powers of two, draft and accept what they do without. */
+/* A head's beliefs decide nothing here, so its drafts determine the acceptance. Target and head with scales, which are powers
+ * of two, draft and accept what they do without. */
 static void test_heads(void **state)
 {
     static run want, got, plain;

@@ -29,7 +29,7 @@ static int make(void **state)
     uint64_t random = 9;
     if (!mkdtemp(folder)) return 1;
     mk_shape("tiny-gqa", &o);
-    o.type = "q4_0", o.forgetful = true; /* so that n-grams are right now and then */
+    o.type = "q4_0", o.forgetful = true; /* so that n-grams are sometimes right */
     need(mk_model(&o, path_of("m"), &error), &error);
     need(mkarch_write(mkarch_find("lfm2"), false, path_of("recurrent"), &error), &error);
     for (size_t i = 0; i < 2; i++) models[i] = load(path_of(names[i]), NULL);
@@ -78,7 +78,7 @@ static answer run_one(aerie_session *session, const aerie_model *model, const in
     return r.answers[0];
 }
 
-/* What has ended is found again by requests of its own scope alone; their answers are the same anyway. */
+/* Ended sequences are found only by requests of their own scope; answers are the same in any case. */
 static void test_what_has_ended(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_source_laws.c - law 1 for models with an encoder and a decoder: what is written about a source depends on the source,
- * the sampler and the model alone, whoever drafts, in whatever passes, beside whatever else, and after whatever was given up.
+/* test_source_laws.c - law 1 for models with an encoder and a decoder: the text for a source depends only on the source, the
+ * sampler and the model, whatever the drafter, passes, other requests and evicted sources.
  *
  * Through aerie.h; the models are mkarch's T5. Plain decoding by the reference kernels on one thread is the truth, also where
  * AERIE_BACKEND names another device for all else.
@@ -124,7 +124,7 @@ static void test_tokens(void **state)
     assert_true(n_accepted > 20);
 }
 
-/* A source is found again if all of it is the same. */
+/* A source is found again if it is equal as a whole. */
 static void test_cache(void **state)
 {
     static const way one = {"cache", AERIE_SPEC_NONE, AERIE_TREE_OFF, 1, 64, 1, 1024};
@@ -144,7 +144,7 @@ static void test_cache(void **state)
     aerie_session_free(session);
 }
 
-/* A request that another took the place of goes on from its bytes, in another session. */
+/* A request that another one displaced goes on from its saved bytes in another session. */
 static void test_saved(void **state)
 {
     static const way one = {"saved", AERIE_SPEC_NONE, AERIE_TREE_OFF, 1, 64, 1, 0};

@@ -1,10 +1,10 @@
-/* test_spec_laws.c - law 1 through aerie.h: the same tokens whatever drafts, however it is cut and run.
+/* test_spec_laws.c - law 1 through aerie.h: the same tokens with any drafter and any settings of the run.
  *
  * A covering walk over drafter x draft length x tree x fixed x threads x CPU level x prompt chunk x sequences at once x
  * sampling x end of generation x model: all pairs of values, then random cases; always the same ones. Each
  * case is compared with plain decoding: one sequence, one thread, one row at a time, reference kernels.
- * Then what a drafter's statistics must say, and what is refused. A sample of the walk runs on SmolLM2 when
- * AERIE_MODEL names it or models/ holds it.
+ * Then the statistics of drafters, and refusals. A sample of the walk runs on SmolLM2 when AERIE_MODEL names it or models/
+ * holds it.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <math.h>
@@ -203,7 +203,7 @@ static size_t choose_cases(kase *cases, size_t n_random)
         if (best) left -= count_new_pairs(cases[n++], true);
     }
     for (size_t i = 0; i < n_random && n < MAX_CASES; i++) random_case(cases[n++], &random);
-    /* n-grams are right only where a model repeats itself: some cases of that, whatever chance gave above */
+    /* n-grams are right only where a model repeats itself: some such cases, whatever was chosen above */
     for (size_t i = 0; i < 4 && n < MAX_CASES; i++, n++) {
         random_case(cases[n], &random);
         cases[n][TYPE] = 1, cases[n][FIXED] = 1, cases[n][TARGET] = N_TARGETS - 1, cases[n][SAMPLING] = 0, cases[n][SEQS] = 1;
@@ -297,7 +297,7 @@ static void test_law_1_same_tokens_over_the_whole_matrix(void **state)
     }
 }
 
-/* ---- What drafters achieve --------------------------------------------------------------------------------- */
+/* ---- Acceptance --------------------------------------------------------------------------------- */
 
 /* Fixed, one sequence, all prompts: sums over the answers. */
 static struct tally run_fixed(size_t target, aerie_spec_type type, uint32_t n_max, bool tree, uint32_t sampling)

@@ -1,7 +1,7 @@
 /* test_split_laws.c - a model whose layers lie on two devices gives the bytes of one on one device: for every border between
- * two layers, either order of devices, and feed-forward blocks on the other device by turns.
+ * two layers, either order of devices, and feed-forward blocks alternately on the other device.
  *
- * The devices are "cpu" and "cpu-strict": where a layer reads what lies on the other device, "cpu-strict" stops the test. */
+ * The devices are "cpu" and "cpu-strict": if a layer reads memory of the other device, "cpu-strict" ends the test. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -83,7 +83,7 @@ static void close_model(bench *b)
     unlink(path);
 }
 
-/* ---- What it does ------------------------------------------------------------------------------------------ */
+/* ---- Operations ------------------------------------------------------------------------------------------ */
 
 static void say(bench *b, const void *bytes, size_t n)
 {
@@ -110,7 +110,7 @@ static void run(bench *b)
 
 #include "story.inc"
 
-/* What a sequence remembers, as bytes; another gets it back from them. */
+/* Saves a sequence's cache and state as bytes, from which another sequence gets them. */
 static void save(bench *b, uint32_t from, uint32_t to)
 {
     ae_engine *e = b->engine;
@@ -134,7 +134,7 @@ static void save(bench *b, uint32_t from, uint32_t to)
     free(state);
 }
 
-/* Texts of one length each, drafts, saved and shared sequences, all of which go on. */
+/* Texts of different lengths, drafts, saved and shared sequences, all of which go on. */
 static void story(bench *b)
 {
     ae_engine *e = b->engine;
@@ -219,7 +219,7 @@ static void act(bench *b)
     else story(b);
 }
 
-/* The engine of the split does what the one that gave `wanted` did. */
+/* Checks that the engine of the split gives the same as the one that gave `wanted`. */
 static void compare(bench *b, const ae_split *split, const ae_buf *wanted, const char *arch, const char *what, uint32_t at)
 {
     open_engine(b, split);

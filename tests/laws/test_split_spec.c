@@ -1,8 +1,8 @@
-/* test_split_spec.c - law 1 over several devices, through aerie.h: where the layers of a model lie changes neither its answers
- * nor what its drafters propose, for every number of layers on the second device.
+/* test_split_spec.c - law 1 over several devices, through aerie.h: the devices of a model's layers change neither its answers
+ * nor its drafters' drafts, for every number of layers on the second device.
  *
- * Drafters are fixed to draft always, so that they are asked the same in both runs; what was drafted and accepted at each depth
- * must then be equal, too. The KV cache is too small for all requests at once: some are preempted. */
+ * Drafters always draft, so that both runs make the same calls; the numbers of drafted and accepted tokens at each depth must
+ * then be equal, too. The KV cache is too small for all requests at once: some are preempted. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -144,7 +144,7 @@ static void test_every_number_of_layers(void **state)
     }
 }
 
-/* ---- What cannot be ------------------------------------------------------------------------------------------- */
+/* ---- Refusals ------------------------------------------------------------------------------------------- */
 
 static void refuses(const aerie_model_params *params, const char *text)
 {

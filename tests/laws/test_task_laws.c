@@ -97,7 +97,7 @@ static void check_answer(const answer *a, size_t i, const char *what)
         fail_msg("%s: request %zu: another text", what, i);
 }
 
-/* What polled events say, by request. */
+/* The contents of polled events, by request. */
 static answer got[N_REQUESTS];
 static uint32_t n_ended;
 
@@ -168,7 +168,7 @@ static void test_a_shared_prefix_is_computed_once(void **state)
     }
 }
 
-/* A pool for one sequence and a little more: pages of the prefix tree are given up, running sequences give way. */
+/* A pool for little more than one sequence: pages of the prefix tree are evicted, running sequences are preempted. */
 static void test_a_small_pool_changes_no_byte(void **state)
 {
     (void)state;
@@ -463,7 +463,7 @@ static void test_sessions_share_a_pool(void **state)
     }
 }
 
-/* What a request allows of drafting changes how much is drafted for it, and nothing of its answer. */
+/* A request's limits on drafting change how much is drafted for it, but not its answer. */
 static void test_limits_of_drafts(void **state)
 {
     (void)state;
@@ -501,7 +501,7 @@ static void test_limits_of_drafts(void **state)
     assert_true(n_free > 0 && n_long < n_free && n_likely < n_free);
 }
 
-/* A session that is freed ends its tasks; a task that is freed says no more. */
+/* A session that is freed ends its tasks; a task that is freed reports no more events. */
 static void test_ends(void **state)
 {
     (void)state;
@@ -555,7 +555,7 @@ static void test_events_outlive_their_task(void **state)
     }
     for (int i = 0; i < 12; i++) need(aerie_session_step(session, &error), &error);
     aerie_task_free(tasks[0]);
-    for (int i = 0; i < 2; i++) need(aerie_session_step(session, &error), &error); /* the session lets go of it, too */
+    for (int i = 0; i < 2; i++) need(aerie_session_step(session, &error), &error); /* the session releases it, too */
     poll_all(session);
     assert_true(got[0].n == 0 && got[1].n > 0);
     while (!aerie_task_ended(tasks[1])) step(session);

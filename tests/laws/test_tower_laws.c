@@ -1,7 +1,6 @@
 /* test_tower_laws.c - the rows of a picture depend on the file and the pixels alone: every type of vision encoder gives the
- * same bits at every CPU level, with any number of threads, whatever it has read before. Files that cannot be right
- * are refused with a sentence, and so are text models that a review found broken together with them; lack of memory leaves an
- * encoder that works.
+ * same bits at every CPU level, with any number of threads, whatever it has read before. Wrong files are refused with a
+ * sentence, and so are some wrong text models; after a lack of memory the encoder still works.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
@@ -104,8 +103,8 @@ static void make_picture(const rig *r, uint32_t w, uint32_t h, ae_image *image, 
     need(ae_tower_plan_make(ae_tower_model_of(r->tower), w, h, plan, &error), &error);
 }
 
-/* Its rows, owned by the caller; *n: numbers. nth: an allocation that fails (0: none), which has to be survived; *failed: there
- * was one. */
+/* Its rows, owned by the caller; *n: numbers. nth: an allocation that fails (0: none), after which the encoder must still work;
+ * *failed: there was one. */
 static float *rows_despite(rig *r, uint32_t w, uint32_t h, size_t *n, long nth, bool *failed)
 {
     aerie_error error = {0};
@@ -158,7 +157,7 @@ static void levels_and_threads_give_the_same_rows(void **state)
                 if (n_threads > 1 && l != t % 4) continue; /* at one level of each type */
                 if (AE_TEST_EVERY > 4 && l != t % 4 && (l + t) % 3) continue;
                 if (!open_rig(&r, types[t], levels[l], n_threads)) continue;
-                for (int k = 0; k < N_SIZES; k++) { /* in the room of the larger one, then of one that was there already */
+                for (int k = 0; k < N_SIZES; k++) { /* in memory of the larger one, then in memory that was there already */
                     size_t n;
                     float *got = rows_of(&r, sizes[k][0], sizes[k][1], &n);
                     if (n != n_want[k] || memcmp(got, want[k], n * sizeof *got))
@@ -173,7 +172,7 @@ static void levels_and_threads_give_the_same_rows(void **state)
     }
 }
 
-/* A view for which no room could be had used to be remembered as room that was there. */
+/* After a failed allocation the size of the view must not count as allocated. */
 static void lack_of_memory_leaves_a_tower_that_works(void **state)
 {
     (void)state;
@@ -199,7 +198,7 @@ static void lack_of_memory_leaves_a_tower_that_works(void **state)
     }
 }
 
-/* ---- Files that cannot be -------------------------------------------------------------------------------------- */
+/* ---- Wrong files -------------------------------------------------------------------------------------- */
 
 /* Reads the file, puts `to` where `from` stands, `offset` bytes after its beginning, and binds a vision encoder of it. */
 static void refuse_tower(const char *type, const char *from, size_t offset, const void *to, size_t n_to, const char *from2,

@@ -1,8 +1,8 @@
-/* test_turn_laws.c - requests that take turns (aerie_session_params.max_turn): law 1 for those that give their slots away, and
- * who gets a slot when.
+/* test_turn_laws.c - requests that take turns (aerie_session_params.max_turn): law 1 for requests that give up their slots, and
+ * the order in which requests get slots.
  *
  * Every answer, with every kind of drafter, sampler, grammar and stop string, and of models with recurrent layers, is compared
- * with that of the request alone. What is asserted of the order are events and numbers of steps, never times.
+ * with that of the request alone. The order is asserted by events and numbers of steps, never by times.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <math.h>
@@ -79,7 +79,7 @@ static int drop(void **state)
 }
 
 static const double all_in[3] = {1, 1e-6, 0}, dear[3] = {1, 0.3, 0.02};
-static const double *costs = all_in; /* of passes: so that nobody has to miss one, or most have to */
+static const double *costs = all_in; /* rows of passes: so that no request has to miss one, or most have to */
 
 static const aerie_spec_type types[] = {AERIE_SPEC_NONE, AERIE_SPEC_NGRAM, AERIE_SPEC_DRAFT, AERIE_SPEC_EAGLE3};
 #define N_TYPES 4
@@ -121,7 +121,7 @@ static aerie_request request_of(uint32_t kind)
     return r;
 }
 
-/* ---- What is told ---------------------------------------------------------------------------------------------- */
+/* ---- Events ---------------------------------------------------------------------------------------------- */
 
 #define MOST 24
 typedef struct told {
@@ -165,7 +165,7 @@ static aerie_task *submit(aerie_session *session, const aerie_request *request)
 
 /* ---- Law 1 -------------------------------------------------------------------------------------------------------- */
 
-/* All kinds of requests in turns of a few tokens, on fewer slots; every other one is saved while it waits, and taken up. */
+/* All kinds of requests in turns of a few tokens, on fewer slots; every other one is saved while it waits, and loaded. */
 static uint32_t play_in_turns(const aerie_model *m, aerie_spec_type type, uint32_t n_seqs, const told *alone, const char *what)
 {
     static told t;
@@ -255,7 +255,7 @@ static void test_turns_of_recurrent_layers(void **state)
     costs = all_in;
 }
 
-/* ---- Who gets a slot ------------------------------------------------------------------------------------------------ */
+/* ---- The order of slots ------------------------------------------------------------------------------------------------ */
 
 static aerie_request plain(size_t id, uint32_t n_predict, uint64_t client, uint64_t group)
 {
@@ -265,7 +265,7 @@ static aerie_request plain(size_t id, uint32_t n_predict, uint64_t client, uint6
     return r;
 }
 
-/* Four answers to one request have all slots, until somebody else asks. */
+/* Four answers to one request have all slots until another client asks. */
 static void test_one_request_does_not_keep_all_slots(void **state)
 {
     (void)state;
@@ -330,8 +330,7 @@ static void test_passes_are_shared_by_party(void **state)
     costs = all_in;
 }
 
-/* Steps until a request has a slot that asks for n_predict tokens (0: it does not say) while a long one runs, which has had
- * n_before steps. */
+/* Steps until a request for n_predict tokens (0: not given) has a slot while a long one runs, which has had n_before steps. */
 static uint32_t steps_until_slot(uint32_t n_before, uint32_t n_predict, uint32_t max_turn)
 {
     static told t;
@@ -358,8 +357,8 @@ static void find_most_rows(void *user, const aerie_pass *p)
     if (n > *n_most) *n_most = n;
 }
 
-/* A head has lost what it knew of a sequence whose slot another one had. The target runs next to nothing again for it: two long
- * answers that take turns would have a long pass at each return. */
+/* A head has lost its state of a sequence whose slot another one had. The target computes hardly anything again for it:
+ * otherwise two long answers that take turns would have a long pass at each return. */
 static void test_a_return_computes_little_again(void **state)
 {
     static told t;
@@ -389,13 +388,14 @@ static void test_a_short_request_waits_for_a_bounded_time(void **state)
     (void)state;
     assert_int_equal(steps_until_slot(30, 4, 16), 1);
     assert_int_equal(steps_until_slot(30, 0, 16), 1);
-    assert_in_range(steps_until_slot(1, 4, 16), 1, 6);  /* until the long one has had as much as the short one asks for */
+    assert_in_range(steps_until_slot(1, 4, 16), 1, 6);  /* until the long one has had as many tokens as the short one asks
+                                                         * for */
     assert_in_range(steps_until_slot(1, 0, 16), 8, 17); /* max_turn at most */
     assert_in_range(steps_until_slot(1, 60, 16), 8, 17);
     assert_true(steps_until_slot(1, 4, 0) > 60);        /* without turns: until the long one ends */
 }
 
-/* A long answer goes on although short ones never stop coming: each time it gets as far as one of them asks for. */
+/* A long answer goes on although short ones keep coming: in each turn it gets as many tokens as one of them asks for. */
 static void test_a_long_request_goes_on(void **state)
 {
     (void)state;
@@ -450,7 +450,7 @@ static void test_clients_have_equal_shares(void **state)
     }
 }
 
-/* Many long ones: each begins within the turns of those before it, and none gives its slot away at every step. */
+/* Many long ones: each begins after one turn of those before it, and none gives up its slot at every step. */
 static void test_long_ones_take_turns(void **state)
 {
     (void)state;
@@ -508,7 +508,7 @@ static void test_cancelled_while_waiting(void **state)
     }
 }
 
-/* Where memory is short for one that should make way, it goes on and the other waits. */
+/* If memory is too short to park a request, it goes on and the other one waits. */
 static void test_without_memory_nobody_makes_way(void **state)
 {
     (void)state;

@@ -11,7 +11,7 @@ static void rows_of_tokens_answer_as_tokens(void **state)
     (void)state;
     for (int m = 0; m < N_MODELS; m++) {
         static float rows[N_BEFORE * N_EMBD * (1 + N_DEEP)];
-        const size_t width = m == DEEP ? N_EMBD * (1 + N_DEEP) : N_EMBD; /* what joins the layers is 0 */
+        const size_t width = m == DEEP ? N_EMBD * (1 + N_DEEP) : N_EMBD; /* the inputs added at layers are 0 */
         memset(rows, 0, sizeof rows);
         aerie_error error = {0};
         aerie_request r[2] = {aerie_request_default(), aerie_request_default()};
@@ -49,7 +49,7 @@ static void answers_depend_on_nothing_else(void **state)
         }
         answer_all(models[m], &(how){.n_batch = 512, .n_threads = 1, .n_seqs = 1}, group, 1, &want);
         if (group) answer_all(models[m], &(how){.n_batch = 512, .n_threads = 1, .n_seqs = 1}, false, 1, &flat);
-        if (m) { /* that they see each other, or are a grid, shows */
+        if (m) { /* whether they see each other, or are a grid, has an effect */
             assert_false(is_same(&flat.answers[0], &want.answers[0]) && is_same(&flat.answers[1], &want.answers[1]));
             assert_true(is_same(&flat.answers[5], &want.answers[5]));
         }
@@ -91,7 +91,7 @@ static void levels_answer_alike(void **state)
     }
 }
 
-/* What the first answer left is found, pictures included, and only by those that begin with the same rows. */
+/* The first answer's prefix is found, pictures included, and only by requests that begin with the same rows. */
 static void prefixes_are_found(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* test_vision_saved.c - saved sequences with rows that are not tokens: the rest of the answer is that of a sequence that was
- * never saved, wherever it was saved and by whatever session it goes on; what was kept of a prompt is found by its rows alone.
+ * never saved, wherever it was saved and in whatever session it goes on; a cached prompt is found only by its rows.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "vision_rig.inc"
@@ -90,7 +90,7 @@ static void a_saved_task_goes_on(void **state)
     }
 }
 
-/* Runs one kind; returns the number of positions that were there already. */
+/* Runs one kind; returns the number of positions found in the cache. */
 static uint32_t run_kind(aerie_session *session, int m, int kind, answer *a)
 {
     static run r;
@@ -244,7 +244,7 @@ static void *save_some(size_t *n)
     return data;
 }
 
-/* Submits and loads; what was accepted runs for some steps. *why: the sentence of the refusal. */
+/* Submits and loads; accepted requests run for some steps. *why: the sentence of the refusal. */
 static aerie_status try_bytes(const uint8_t *data, size_t n, aerie_error *why)
 {
     aerie_error error = {0};

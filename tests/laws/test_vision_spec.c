@@ -1,8 +1,8 @@
 /* test_vision_spec.c - drafters and prompts of which some positions are not tokens.
  *
  * Every drafter, chains and trees: the bytes of an answer without drafts. Heads are fed the rows (a picture of tokens'
- * embeddings drafts as the tokens do), draft models read the text alone. What failed in other engines is tested under its
- * number there (llama.cpp's, unless said otherwise).
+ * embeddings drafts as the tokens do), draft models read the text alone. Failures of other engines are tested under their
+ * numbers there (llama.cpp's, unless noted).
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "engine/media.h"
@@ -137,7 +137,7 @@ static void heads_read_rows_as_tokens(void **state)
             bool noticed = false;
             for (uint32_t n_batch = 17; n_batch <= 119; n_batch += 51) {
                 const how h = {.n_batch = n_batch, .n_threads = 1, .n_seqs = 1, .type = kinds[i].type, .head = head,
-                               .tree = AERIE_TREE_AUTO, .alone = true}; /* n-grams do not see rows */
+                               .tree = AERIE_TREE_AUTO, .alone = true}; /* n-grams ignore rows */
                 draft_for_both(m, &h, 1.0f, &same);
                 same_answer(&same.answers[1], &same.answers[0], kinds[i].kind, 1);
                 if (!drafts_equal(&same))
@@ -206,7 +206,7 @@ static void draft_models_read_the_text(void **state)
     }
 }
 
-/* Whoever knows the answers is always right: no row after a picture is verified at a wrong place. */
+/* The oracle is always right: no row after a picture is verified at a wrong position. */
 static void oracles_are_always_right(void **state)
 {
     (void)state;
@@ -229,7 +229,7 @@ static void oracles_are_always_right(void **state)
     }
 }
 
-/* What rotates by the first component: text goes on from the longer side of a grid, rows of a grid stay at its beginning. */
+/* Positions of the first component: text goes on from the longer side of a grid, rows of a grid stay at its beginning. */
 static void positions_count_grids_as_their_longer_side(void **state)
 {
     (void)state;

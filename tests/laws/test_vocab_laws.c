@@ -2,8 +2,8 @@
  *
  * Targets with byte-level BPE and SPM; drafters (a first layer of their own) whose vocabularies differ in the order of ids, in
  * merges, in size, in kind; temperature 0, 0.7, 1.3, chains and trees, controlled and not, several sequences, grammars, stop
- * strings; each against plain decoding. A drafter with its ids shuffled drafts and is accepted exactly as without. What is said
- * about the overlap, and what is refused.
+ * strings; each against plain decoding. A drafter with its ids shuffled drafts and is accepted exactly as without. Then the
+ * reported overlap, and refusals.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
@@ -233,7 +233,7 @@ static void test_shuffled_ids_are_accepted_exactly_as_often(void **state)
     assert_true(accepted > 100);
 }
 
-/* A target that drafts for itself under other ids: as right as itself, and without noise right every time. */
+/* A target that drafts for itself under other ids is accepted like itself, and always without noise. */
 static void test_a_twin_with_other_ids_is_as_good_as_itself(void **state)
 {
     (void)state;
@@ -268,7 +268,7 @@ static void test_a_twin_with_other_ids_is_as_good_as_itself(void **state)
 
 /* ---- Stop strings ------------------------------------------------------------------------------------------- */
 
-/* Two bytes from the middle of what each would say, so that the insides of tokens are met. */
+/* Two bytes from the middle of each answer, so that stop strings begin inside tokens. */
 static size_t make_stops(const run *r, char stops[N_PROMPTS][4], const char *list[N_PROMPTS])
 {
     size_t n = 0;

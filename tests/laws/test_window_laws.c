@@ -1,6 +1,6 @@
-/* test_window_laws.c - law 1 for layers with windows, whose part of the KV cache is given up once no row can see it: the same
+/* test_window_laws.c - law 1 for layers with windows, whose part of the KV cache is freed once no row can see it: the same
  * tokens as with all of it, with any drafter, in small pools, for several sequences, saved in the middle, forked, and for
- * prefixes that begin again far behind the window.
+ * prefixes that end far before the window.
  *
  * Contexts are long beside the windows (16 positions), so that most parts are lost; that they are is asserted.
  */
@@ -137,7 +137,7 @@ static void test_same_tokens(void **state)
     }
 }
 
-/* Two that do not fit beside each other: the younger one gives way, and comes back. */
+/* Two that do not fit together: the younger one is preempted, and comes back. */
 static void test_preempted(void **state)
 {
     (void)state;
@@ -195,7 +195,7 @@ static void goes_on(aerie_session *session, aerie_request request, const void *d
     same_answer(&a, expected, what, 0);
 }
 
-/* In its prompt and in its answer, and taken up here, in another session, and by one that has the prefix already. */
+/* Saved in its prompt and in its answer, and loaded here, in another session, and in one that has the prefix already. */
 static void test_saved_in_the_middle(void **state)
 {
     static run plain;
@@ -224,7 +224,7 @@ static void test_saved_in_the_middle(void **state)
         }
         same_answer(&a, &plain.answers[2], "the saved one itself", 0);
         aerie_task_free(task);
-        /* A prefix that ends far behind the window of what ran, and all that was kept. */
+        /* A prefix that ends far before the window of the sequence that ran, and one with all that was kept. */
         for (uint32_t k = 0; k < 2; k++) {
             void *data = NULL;
             size_t n = 0, n_loaded = 0;

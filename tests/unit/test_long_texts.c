@@ -1,6 +1,6 @@
 /* test_long_texts.c - long texts of one kind of character through every tokenizer: nothing is lost, and 64 KiB of stack do.
  *
- * Long runs are what makes backtracking expressions recurse and merging go quadratic. Asserted: the tokens give the text back,
+ * On long runs backtracking expressions may recurse and merging may become quadratic. Asserted: the tokens give the text back,
  * no limit is reached (PCRE2's grows with the length of the text, so a match must be linear), and a thread with a small stack
  * suffices. Time is not asserted but shown:
  *
