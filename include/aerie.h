@@ -12,8 +12,10 @@
  *     of values) have static storage.
  *   - Any thread may call a function at any time, unless its comment or the next section says otherwise. A `free` function is
  *     called once nobody uses the object any more.
- *   - "Errors" lists what a function may return besides OK. Functions that do not return an aerie_status cannot fail, unless
- *     their comment says how they tell.
+ *   - "Errors" lists what a function may return besides OK. INTERNAL comes with any fault of aerie itself; where it is listed,
+ *     a device that fails or threads that cannot be started cause it, too. UNSUPPORTED is also what functions that compute
+ *     return when another process of the model's group has failed. Functions that do not return an aerie_status cannot fail,
+ *     unless their comment says how they tell.
  *   - Structs grow from version to version at their end. One that a caller fills begins with its size, which its `_default`
  *     function (or `_init`, for languages that cannot call inline functions) sets along with all fields: what a caller
  *     compiled with an older header does not know keeps its default, and what an older library does not know is refused with a
@@ -118,9 +120,10 @@ AERIE_API const char *aerie_log_level_name(aerie_log_level level);
  * returned. */
 typedef void aerie_log_callback(void *user, aerie_log_level level, const char *sentence);
 
-/* Whom to tell what is not a failure. Given to a model it also serves the model's drafter heads and sessions that have none of
- * their own, so `user` outlives all of these. It is called by the thread that called the library (a session's by the stepping
- * thread), so by several threads at once if they share a model or a log. It may call functions that any thread may call. */
+/* Receives messages that are not failures. Given to a model it also serves the model's drafter heads and sessions that have
+ * none of their own, so `user` outlives all of these. It is called by the thread that called the library (a session's by the
+ * stepping thread), so by several threads at once if they share a model or a log. It may call functions that any thread may
+ * call. */
 typedef struct aerie_log {
     aerie_log_callback *call; /* NULL: the model's log; for a model or grammar: no log */
     void *user;
@@ -192,7 +195,8 @@ AERIE_API const char *aerie_backend_names(void);
 AERIE_INITIALISER(model_params)
 
 /* *model is the caller's. params NULL: the defaults. Errors: IO, FORMAT, UNSUPPORTED (what, and what is known), MEMORY (how
- * much is needed), CANCELLED (by progress), ARGUMENT (an override that cannot be read, an unknown backend or CPU level). */
+ * much is needed), LIMIT (of a file), CANCELLED (by progress), ARGUMENT (an override that cannot be read, an unknown backend or
+ * CPU level), INTERNAL. */
 AERIE_API aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie_model_params *params,
                                         aerie_error *error);
 /* After its sessions and drafter heads have been freed. NULL is fine. */
@@ -248,7 +252,8 @@ AERIE_API aerie_status aerie_model_metadata_get(const aerie_model *model, const 
 /* ---- Text ------------------------------------------------------------------------------------ */
 
 /* Ids of text[0..n), any bytes. add_special: BOS/EOS where the model wants them; parse_special: text like <|im_start|>
- * becomes its control token. *tokens is owned by the caller (aerie_free). Errors: LIMIT (too long a text), MEMORY. */
+ * becomes its control token. *tokens is owned by the caller (aerie_free). Errors: LIMIT (too long a text), UNSUPPORTED (aerie
+ * does not know the model's tokenizer), MEMORY. */
 AERIE_API aerie_status aerie_model_tokenize(const aerie_model *model, const char *text, size_t n, bool add_special,
                                             bool parse_special, int32_t **tokens, size_t *n_tokens, aerie_error *error);
 /* The bytes of the tokens, NUL-terminated, owned by the caller (aerie_free); special: control tokens are spelled out. Errors:
@@ -307,11 +312,11 @@ typedef struct aerie_message {
     const char *content; /* UTF-8 */
 } aerie_message;
 
-/* A text and what to call it in sentences, such as a file's name. data NULL: none. */
+/* A text and its name in messages, such as a file's. data NULL: none. */
 typedef struct aerie_text {
     const char *data; /* [n] */
     size_t n;
-    const char *name; /* NULL: by what it is for */
+    const char *name; /* NULL: its purpose */
 } aerie_text;
 
 /* A conversation of any shape, and the template that writes it (docs/templates.md). */
@@ -345,12 +350,13 @@ AERIE_API const char *aerie_chat_template_name(size_t i);
 /* The tokens of a conversation: what aerie_model_chat_render writes, tokenized so that control tokens come from the template
  * alone. A message or tool that spells one ("<|im_end|>") is text, also in part, unless chat->special_in_messages. Texts
  * without such spellings have the tokens that aerie_model_chat_tokenize gives. text and n, which may be NULL, receive what was
- * written. *tokens and *text are the caller's (aerie_free). Errors: those of aerie_model_chat_render. */
+ * written. *tokens and *text are the caller's (aerie_free). Errors: those of aerie_model_chat_render and
+ * aerie_model_tokenize. */
 AERIE_API aerie_status aerie_model_chat_tokens(const aerie_model *model, const aerie_chat *chat, int32_t **tokens,
                                                size_t *n_tokens, char **text, size_t *n, aerie_error *error);
 /* Tokens of a prompt in which every control token that is spelled is meant: as aerie_model_tokenize with add_special and
- * parse_special, but a BOS that a template wrote is not doubled. *tokens is the caller's (aerie_free). Errors: LIMIT,
- * MEMORY. */
+ * parse_special, but a BOS that a template wrote is not doubled. *tokens is the caller's (aerie_free). Errors: those of
+ * aerie_model_tokenize. */
 AERIE_API aerie_status aerie_model_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens,
                                                  size_t *n_tokens, aerie_error *error);
 
@@ -422,8 +428,8 @@ AERIE_API aerie_sampling aerie_sampling_default(void);
 
 /* ---- Grammars ------------------------------------------------------------------------------------ */
 
-/* What an answer may look like, as an automaton over bytes: each token drawn is one that a text of the grammar can go on
- * with, with and without speculation the same (law 1). Immutable; may be shared by threads and sessions. */
+/* The texts that an answer may be, as an automaton over bytes: only tokens that continue a text of the grammar are drawn, with
+ * and without speculation the same (law 1). Immutable; may be shared by threads and sessions. */
 typedef struct aerie_grammar aerie_grammar;
 
 /* GBNF as llama.cpp has it; the text begins with the rule `root`. *grammar is the caller's. Errors: FORMAT (line and
@@ -439,8 +445,8 @@ typedef struct aerie_schema_params {
 
 AERIE_INITIALISER(schema_params)
 
-/* A JSON schema; docs/grammars.md says which keywords are enforced. What cannot be (uniqueItems, not, a format nobody knows)
- * is passed over, and params->log is told so, in one sentence for all. params NULL: the defaults. *grammar is the caller's.
+/* A JSON schema; docs/grammars.md says which keywords are enforced. Others (uniqueItems, not, an unknown format) are ignored,
+ * and params->log receives one sentence about all of them. params NULL: the defaults. *grammar is the caller's.
  * Errors: FORMAT (not JSON, not a schema), UNSUPPORTED (params->strict: a keyword and its place), LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n,
                                                    const aerie_schema_params *params, aerie_error *error);
@@ -460,10 +466,10 @@ AERIE_API aerie_status aerie_grammar_check(const aerie_grammar *grammar, const c
 #define AERIE_TAP_NORMED UINT32_MAX /* after the final norm: what the output head multiplies */
 
 typedef enum aerie_spec_type {
-    AERIE_SPEC_AUTO,   /* what there is: head, draft model, with aerie_spec.inner HIER, NLD, MOE; else n-gram */
+    AERIE_SPEC_AUTO,   /* what is available: head, draft model, with aerie_spec.inner HIER, NLD, MOE; else n-gram */
     AERIE_SPEC_NONE,
     AERIE_SPEC_NGRAM,  /* continues text seen before in prompt and output; needs nothing */
-    AERIE_SPEC_DRAFT,  /* a second model; its vocabulary may be another, see aerie_session_overlap */
+    AERIE_SPEC_DRAFT,  /* a second model; its vocabulary may be another (aerie_session_overlap) */
     AERIE_SPEC_EAGLE,  /* "draft-eagle": a head trained for the model, from its hidden rows: EAGLE-1 and 2 */
     AERIE_SPEC_EAGLE3, /* "draft-eagle3": EAGLE-3 and 3.1 */
     AERIE_SPEC_MEDUSA, /* "draft-medusa" */
@@ -557,9 +563,14 @@ typedef struct aerie_session aerie_session;
 
 /* How keys and values are stored in the cache. Outputs differ between types; for each type law 1 holds. */
 typedef enum aerie_kv_type {
-    AERIE_KV_F16, AERIE_KV_Q8_0, /* q8_0: 8 bits and a scale for each row of a head: 53% of the memory */
-    AERIE_KV_I16, AERIE_KV_I16_Q8_0, AERIE_KV_Q8_0_I16, /* 15 bits likewise: 103%; then keys and values of two types */
-    AERIE_KV_Q4_0, AERIE_KV_Q8_0_Q4_0, AERIE_KV_I16_Q4_0, /* 4 bits likewise, on the CPU: 28% */
+    AERIE_KV_F16,
+    AERIE_KV_Q8_0,      /* 8 bits and a scale for each row of a head: 53% of the memory of f16 */
+    AERIE_KV_I16,       /* 15 bits likewise: 103% */
+    AERIE_KV_I16_Q8_0,  /* keys i16, values q8_0 */
+    AERIE_KV_Q8_0_I16,
+    AERIE_KV_Q4_0,      /* 4 bits likewise: 28% */
+    AERIE_KV_Q8_0_Q4_0,
+    AERIE_KV_I16_Q4_0,
 } aerie_kv_type;
 
 /* "f16", "q8_0", "i16", "i16/q8_0", "q8_0/i16", "q4_0", "q8_0/q4_0", "i16/q4_0"; NULL, false for what is unknown. */
@@ -602,15 +613,11 @@ typedef struct aerie_session_params {
 
 AERIE_INITIALISER(session_params)
 /* *session is the caller's. Errors: ARGUMENT, MEMORY (needed and available), UNSUPPORTED (a draft model whose vocabulary shares
- * too little), INTERNAL (the system starts no more threads). */
+ * too little), LIMIT (sessions of a group of processes), IO and FORMAT (weights that are read from the file now), INTERNAL. */
 AERIE_API aerie_status aerie_session_create(aerie_session **session, const aerie_model *model,
                                             const aerie_session_params *params, aerie_error *error);
 /* On the stepping thread, outside of callbacks. NULL is fine. */
 AERIE_API void aerie_session_free(aerie_session *session);
-/* How many routed experts of a row the next drafts of a session of type MOE use, as aerie_spec.moe_experts says, instead of a
- * trial. Answers do not depend on it. The number goes into the next pass: nothing is allocated or built again. The stepping
- * thread. Errors: ARGUMENT (not a session of that type, or not -1 to the number of experts that the model uses). */
-AERIE_API aerie_status aerie_session_set_moe_experts(aerie_session *session, int32_t n_experts, aerie_error *error);
 /* Positions of a sequence, as given or by default. */
 AERIE_API uint32_t aerie_session_n_ctx(const aerie_session *session);
 
@@ -618,7 +625,7 @@ AERIE_API uint32_t aerie_session_n_ctx(const aerie_session *session);
 typedef struct aerie_kv_use {
     uint32_t page;    /* positions of a page */
     uint32_t n_pages; /* in all */
-    uint32_t n_used;  /* that running sequences hold; the others are free, or keep prefixes until somebody needs them */
+    uint32_t n_used;  /* that running sequences hold; the others are free, or keep prefixes until they are needed */
 } aerie_kv_use;
 
 /* size: sizeof *use. On the thread that steps the session. */
@@ -627,18 +634,6 @@ AERIE_API void aerie_session_kv_use(const aerie_session *session, aerie_kv_use *
 AERIE_API const char *aerie_session_spec_name(const aerie_session *session);
 /* The drafters that AUTO has to choose from, n-grams apart: the i-th one's type; NULL beyond them. */
 AERIE_API const char *aerie_session_drafter_name(const aerie_session *session, uint32_t i);
-
-/* A draft model with another vocabulary drafts with the tokens that both share: the same bytes, or for control tokens the same
- * text or role. */
-typedef struct aerie_overlap {
-    uint32_t n_target, n_draft; /* tokens, without fillers */
-    uint32_t n_shared;
-    double vocab_share; /* n_shared / n_target; a session needs 0.05 */
-    double text_share;  /* of the bytes of a sample text those in shared tokens; a session needs 0.5 */
-} aerie_overlap;
-
-/* size: sizeof *overlap. false: there is no draft model, or its vocabulary is the target's. */
-AERIE_API bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap, size_t size);
 
 /* ---- Generation ---------------------------------------------------------------------------------------- */
 
@@ -650,11 +645,11 @@ AERIE_API bool aerie_session_overlap(const aerie_session *session, aerie_overlap
  * a session without taps. Both are valid during the call. */
 typedef void aerie_row_callback(void *user, size_t i_request, size_t position, const float *logits, const float *features);
 
-typedef struct aerie_task aerie_task;                 /* a request on its way; see aerie_session_submit */
+typedef struct aerie_task aerie_task;                 /* a submitted request; see aerie_session_submit */
 typedef struct aerie_token_event aerie_token_event;
-/* Called for every emitted token, in order per request; false ends that request. A request that has ended is told once
- * more with token -1, and with the bytes held back (an incomplete character, what began a stop string), mostly none; its
- * statistics are there by then. A request that was refused is told only once, with token -1 and `refused`. */
+/* Called for every emitted token, in order per request; false ends that request. When a request has ended, one more
+ * event has token -1 and the bytes that were held back (an incomplete character, the beginning of a stop string), mostly none;
+ * its statistics are final then. A request that was refused has a single event, with token -1 and `refused`. */
 typedef bool aerie_token_callback(void *user, const aerie_token_event *event);
 
 typedef struct aerie_request {
@@ -682,15 +677,15 @@ typedef struct aerie_request {
     const aerie_adapter_use *adapters; /* [n_adapters] at most AERIE_MAX_ADAPTERS, each once, in any order; none: the model as
                                         * it is. Of a saved sequence that goes on: those that it was saved with */
     size_t n_adapters;
-    uint64_t scope; /* whose it is: the KV cache and the drafters let it find only what requests of the same scope left or are
-                     * about to compute, so that neither statistics nor times tell it of others' text. 0: the common one */
+    uint64_t scope; /* in the KV cache and the drafters it finds only what requests of the same scope left or are about to
+                     * compute, so that neither statistics nor times reveal the text of others. 0: the common scope */
     bool no_drafts; /* nothing is drafted for it; what follows changes speed alone, too */
     uint32_t draft_max, draft_min; /* as n_max, n_min and p_min of the session, which they can only narrow; 0: as it has them */
     float draft_p_min;
     const struct aerie_chunk *chunks; /* [n_chunks] (aerie_extra.h) the prompt in place of tokens; without `row` */
     size_t n_chunks;
-    uint64_t client, group; /* for max_turn: who asks; a group is one request to it, such as several answers; 0: none */
-    const struct aerie_diffusion *diffusion; /* (aerie_extra.h) how a model that denoises does so; NULL: by default */
+    uint64_t client, group; /* for max_turn: the client; its group of requests, such as several answers to one; 0: none */
+    const struct aerie_diffusion *diffusion; /* (aerie_extra.h) settings of models that denoise; NULL: the defaults */
     const int32_t *expected; /* [n_expected] how the answer probably begins: n-grams that remember draft it */
     size_t n_expected;
 } aerie_request;
@@ -754,14 +749,16 @@ typedef struct aerie_stats {
     uint32_t n_parked; /* times that it gave its slot to another request (aerie_session_params.max_turn) */
 } aerie_stats;
 
-/* A request enters the session: checked now, begun by a later step. All that it points to is copied. *task is the caller's to
- * free. Errors: ARGUMENT (no tokens, a token out of range, sampling parameters, stop strings, log-probabilities), LIMIT (a
- * prompt longer than the context; a grammar that begins in too many ways), MEMORY, BUSY (n_waiting wait). Any thread. */
+/* Gives the session a request, which is checked now and begun by a later step. All that it points to is copied. *task is the
+ * caller's to free. Errors: ARGUMENT (no tokens, a token out of range, sampling parameters, stop strings, log-probabilities),
+ * LIMIT (a prompt longer than the context; a grammar that begins in too many ways), UNSUPPORTED (what the model cannot do; a
+ * saved sequence of another model), FORMAT (a saved sequence), MEMORY, BUSY (n_waiting wait), INTERNAL. Any thread. */
 AERIE_API aerie_status aerie_session_submit(aerie_session *session, const aerie_request *request, aerie_task **task,
                                             aerie_error *error);
 /* One pass over the rows of all sequences: chunks of prompts, tokens, drafts. Requests wait in the order of their submission
  * while n_seqs others run, unless max_turn says otherwise. Does nothing when there is nothing to do. The stepping thread.
- * Errors: MEMORY, INTERNAL; the tasks that ran have ended with that error then, and the session goes on with the next. */
+ * Errors: MEMORY, INTERNAL, UNSUPPORTED; the tasks that ran have ended with that error then, and the session goes on with the
+ * next ones. A task alone can end so, too (aerie_stats.error): FORMAT if the model gives it logits that are not finite. */
 AERIE_API aerie_status aerie_session_step(aerie_session *session, aerie_error *error);
 /* The next event of a request without a token callback; NULL: there is none now. Valid until the next call of
  * aerie_session_poll or aerie_session_step. The stepping thread. */
@@ -788,8 +785,8 @@ AERIE_API void aerie_task_free(aerie_task *task);
  * generated. One that cannot be served is refused alone: the callback is told once, its stats.error says why, and the others
  * are answered. The call then returns the status of the first one refused, with its number (from 0) in the sentence if there
  * are several. Refusals: ARGUMENT (no tokens, a token out of range, sampling parameters, stop strings, log-probabilities),
- * LIMIT (a prompt longer than the context: both numbers; a grammar that begins in too many ways), MEMORY. A failure of a
- * pass ends all requests: MEMORY, INTERNAL. */
+ * LIMIT (a prompt longer than the context: both numbers; a grammar that begins in too many ways), UNSUPPORTED and FORMAT as
+ * of aerie_session_submit, MEMORY. A failure of a pass ends all requests: MEMORY, INTERNAL, UNSUPPORTED. */
 AERIE_API aerie_status aerie_session_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
                                               aerie_token_callback *callback, void *user, aerie_stats *stats, size_t stats_size,
                                               aerie_error *error);

@@ -33,7 +33,8 @@ AERIE_API bool aerie_file_is_drafter_head(const char *path);
  * type has heads to find. *path is the caller's (aerie_free); NULL: there is none. Errors: ARGUMENT, MEMORY. */
 AERIE_API aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_spec_type type, aerie_error *error);
 /* path: a head's file, or a model's that holds MTP blocks, such as the model's own. *head is the caller's; the model outlives
- * it. Errors: IO, UNSUPPORTED (not a head), FORMAT (damaged, or made for another model: what differs), MEMORY. */
+ * it. Errors: IO, UNSUPPORTED (not a head), FORMAT (damaged, or made for another model: what differs), LIMIT (of a file),
+ * MEMORY, ARGUMENT (a model without weights), INTERNAL. */
 AERIE_API aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_model *model, const char *path,
                                                const aerie_drafter_head_params *params, aerie_error *error);
 /* After the sessions that use it have been freed. NULL is fine. */
@@ -49,6 +50,25 @@ typedef struct aerie_drafter_head_info {
 
 /* size: sizeof *info. */
 AERIE_API void aerie_drafter_head_info_get(const aerie_drafter_head *head, aerie_drafter_head_info *info, size_t size);
+
+/* ---- Other drafters of a session -------------------------------------------------------------------- */
+
+/* A draft model with another vocabulary drafts with the tokens that both share: the same bytes, or for control tokens the same
+ * text or role. */
+typedef struct aerie_overlap {
+    uint32_t n_target, n_draft; /* tokens, without fillers */
+    uint32_t n_shared;
+    double vocab_share; /* n_shared / n_target; a session needs 0.05 */
+    double text_share;  /* of the bytes of a sample text those in shared tokens; a session needs 0.5 */
+} aerie_overlap;
+
+/* size: sizeof *overlap. false: there is no draft model, or its vocabulary is the target's. */
+AERIE_API bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap, size_t size);
+
+/* How many routed experts of a row the next drafts of a session of type MOE use, as aerie_spec.moe_experts says, instead of a
+ * trial. Answers do not depend on it. The number goes into the next pass: nothing is allocated or built again. The stepping
+ * thread. Errors: ARGUMENT (not a session of that type, or not -1 to the number of experts that the model uses). */
+AERIE_API aerie_status aerie_session_set_moe_experts(aerie_session *session, int32_t n_experts, aerie_error *error);
 
 /* ---- Several machines: one model that several processes run together (docs/machines.md) ---- */
 
@@ -83,7 +103,7 @@ AERIE_API uint32_t aerie_machines_started(uint32_t *rank);
 AERIE_API uint32_t aerie_model_rank(const aerie_model *model, uint32_t *n);
 /* Every process but the first calls this instead of creating sessions. It does what the first one's sessions do, until the
  * first process frees its model. All processes load their adapters before, in the same order. Errors: ARGUMENT (this process is
- * the first, or alone), INTERNAL and UNSUPPORTED (the group has ended early, and why). */
+ * the first, or alone), MEMORY, LIMIT, INTERNAL and UNSUPPORTED (the group has ended early, and why). */
 AERIE_API aerie_status aerie_model_follow(const aerie_model *model, uint32_t n_threads, aerie_error *error);
 /* What each of n processes would have of a model file, in lines of text; machines NULL: the defaults. *text is the caller's
  * (aerie_free). Errors: those of aerie_model_load. */
@@ -102,7 +122,7 @@ AERIE_INITIALISER(adapter_params)
 
 /* The model, loaded with its weights, outlives the adapter; immutable, may be shared by threads and sessions. Errors: IO,
  * FORMAT (not an adapter, damaged, or trained for another model: what differs), UNSUPPORTED (it adapts what cannot be adapted,
- * by name), LIMIT, MEMORY, ARGUMENT. */
+ * by name), LIMIT, MEMORY, ARGUMENT, INTERNAL. */
 AERIE_API aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_model *model, const char *path,
                                           const aerie_adapter_params *params, aerie_error *error);
 AERIE_API void aerie_adapter_free(aerie_adapter *adapter);
@@ -172,7 +192,7 @@ typedef struct aerie_lazy_params {
     const aerie_grammar_part *parts; /* [n_parts] one of them follows a trigger */
     size_t n_parts;
     const char *open, *close; /* text between these is free, triggers in it included; NULL: there are none */
-    bool opened;              /* the text begins behind an `open` */
+    bool opened;              /* the text begins after an `open` */
     const aerie_grammar *rest; /* text outside of `open` and `close` in an answer without a call; NULL: free text */
     const char *const *tails;  /* [n_tails] with `rest`: texts that may close a part */
     size_t n_tails;
@@ -191,7 +211,7 @@ AERIE_API aerie_status aerie_grammar_create_lazy(aerie_grammar **grammar, const 
 
 /* ---- Memory that a model and a session need --------------------------------------------------------------- */
 
-/* What aerie_memory_plan_get finds. */
+/* The memory that a model and a session on it need. */
 typedef struct aerie_memory_plan {
     uint64_t weight_bytes;    /* packed weights */
     uint64_t session_bytes;   /* KV cache, activations, tables */
@@ -203,8 +223,9 @@ typedef struct aerie_memory_plan {
 AERIE_API aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
                                              const aerie_session_params *session_params, aerie_memory_plan *plan,
                                              size_t plan_size, aerie_error *error);
-/* What a draft model beside the model of `path` needs. Its context may have to be larger than the model's: with another
- * tokenizer the same text may be more tokens. The same errors, and UNSUPPORTED (a vocabulary that shares too little). */
+/* The memory that a draft model beside the model of `path` needs. Its context may have to be larger than the model's: with
+ * another tokenizer the same text may be more tokens. The same errors, and UNSUPPORTED (a vocabulary that shares too
+ * little). */
 AERIE_API aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, const aerie_model_params *model_params,
                                                const aerie_session_params *session_params, aerie_memory_plan *plan,
                                                size_t plan_size, aerie_error *error);
@@ -232,7 +253,8 @@ typedef struct aerie_embedder_params {
 AERIE_INITIALISER(embedder_params)
 
 /* *embedder is the caller's; the model outlives it. Errors: ARGUMENT (no weights, numbers out of range), UNSUPPORTED (RANK
- * of a model without a classification head), MEMORY (how much is needed). */
+ * of a model without a classification head), IO and FORMAT (that head in the file), MEMORY (how much is needed), LIMIT,
+ * INTERNAL. */
 AERIE_API aerie_status aerie_embedder_create(aerie_embedder **embedder, const aerie_model *model,
                                              const aerie_embedder_params *params, aerie_error *error);
 /* NULL is fine. */
@@ -254,13 +276,13 @@ typedef struct aerie_embed_text {
 } aerie_embed_text;
 
 /* Fills vectors [n][aerie_embedder_n_out], which is the caller's. Errors: ARGUMENT (a text without tokens, an unknown token),
- * LIMIT (a text longer than n_ctx: which, and how long); nothing is computed then. INTERNAL: an operation of the backend
+ * LIMIT (a text longer than n_ctx: which, and how long); nothing is computed then. INTERNAL, UNSUPPORTED, MEMORY: computing
  * failed. */
 AERIE_API aerie_status aerie_embedder_embed(aerie_embedder *embedder, const aerie_embed_text *texts, size_t n, float *vectors,
                                             aerie_error *error);
 /* The tokens of a query and a document that a reranking model judges together: BOS query EOS document EOS, where the vocabulary
- * has these. *n_first: where the document begins. Text like [SEP] is text. *tokens is the caller's (aerie_free). Errors: LIMIT,
- * MEMORY. */
+ * has these. *n_first: where the document begins. Text like [SEP] is text. *tokens is the caller's (aerie_free). Errors:
+ * those of aerie_model_tokenize. */
 AERIE_API aerie_status aerie_model_rerank_tokens(const aerie_model *model, const char *query, size_t n_query,
                                                  const char *document,
                                                  size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first,
@@ -306,7 +328,8 @@ typedef struct aerie_chunk {
 } aerie_chunk;
 
 /* Chunks as tokens, for aerie_session_prefix_save and _find: rows are numbers below 0 that stand for their content, the same in
- * every session. tokens [positions of all chunks] is the caller's. Any thread. Errors: ARGUMENT, as of a request; LIMIT. */
+ * every session. tokens [positions of all chunks] is the caller's. Any thread. Errors: ARGUMENT, as of a request; LIMIT;
+ * UNSUPPORTED (a model with an encoder and a decoder); MEMORY. */
 AERIE_API aerie_status aerie_model_chunk_tokens(const aerie_model *model, const aerie_chunk *chunks, size_t n_chunks,
                                                 int32_t *tokens, aerie_error *error);
 
@@ -330,7 +353,8 @@ AERIE_API const char *aerie_image_formats(void);
  * damaged), UNSUPPORTED (a kind that is not read, by name), LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_image_read(aerie_image **image, const void *data, size_t n, const aerie_image_limits *limits,
                                         aerie_error *error);
-/* A picture of pixels [height][width][3], red, green and blue, which are copied. Errors: LIMIT, MEMORY. */
+/* A picture of pixels [height][width][3], red, green and blue, which are copied. Errors: FORMAT (no pixels),
+ * LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_image_copy(aerie_image **image, uint32_t width, uint32_t height, const uint8_t *rgb,
                                         aerie_error *error);
 AERIE_API void aerie_image_size(const aerie_image *image, uint32_t *width, uint32_t *height);
@@ -352,7 +376,7 @@ typedef struct aerie_tower_params {
 AERIE_INITIALISER(tower_params)
 
 /* *tower is the caller's; the model outlives it. Errors: IO, FORMAT, UNSUPPORTED (a type that is not known, by name, with the
- * known; a model of another width), MEMORY. */
+ * known; a model of another width), ARGUMENT, LIMIT (of a file), MEMORY, INTERNAL. */
 AERIE_API aerie_status aerie_tower_load(aerie_tower **tower, const aerie_model *model, const char *path,
                                         const aerie_tower_params *params, aerie_error *error);
 AERIE_API void aerie_tower_free(aerie_tower *tower);
@@ -364,7 +388,8 @@ AERIE_API const char *aerie_tower_type(const aerie_tower *tower);
 AERIE_API aerie_status aerie_memory_plan_tower(const char *path, const aerie_model_params *model_params,
                                                const aerie_tower_params *tower_params, uint32_t width, uint32_t height,
                                                aerie_memory_plan *plan, size_t plan_size, aerie_error *error);
-/* How many positions a picture of such a size takes, text around its rows not counted; nothing is computed. Errors: LIMIT. */
+/* How many positions a picture of such a size takes, text around its rows not counted; nothing is computed. Errors: LIMIT,
+ * ARGUMENT. */
 AERIE_API aerie_status aerie_tower_n_rows(const aerie_tower *tower, uint32_t width, uint32_t height, uint32_t *n_rows,
                                           aerie_error *error);
 
@@ -373,7 +398,8 @@ typedef struct aerie_prompt aerie_prompt;
 /* A text [n] as a prompt, in which the mark "<__media__>" stands for each picture, in order; without any mark the pictures come
  * first. Control tokens in the text are read as such. Any thread; one picture at a time is read. progress (may be NULL) is
  * called with `user` between the steps of each picture; false cancels. *prompt is the caller's. Errors: ARGUMENT (another
- * number of marks than of pictures), LIMIT, CANCELLED, MEMORY, and those of the backend. */
+ * number of marks than of pictures), LIMIT, CANCELLED, MEMORY, FORMAT (rows that are not finite), UNSUPPORTED (aerie does not
+ * know the model's tokenizer), INTERNAL. */
 AERIE_API aerie_status aerie_tower_prompt(aerie_tower *tower, const char *text, size_t n, const aerie_image *const *images,
                                           size_t n_images, aerie_progress *progress, void *user, aerie_prompt **prompt,
                                           aerie_error *error);
@@ -406,24 +432,25 @@ AERIE_API void aerie_prompt_free(aerie_prompt *prompt);
 
 /* A task that has not ended, between steps: waiting, in its prompt or in its answer. *data is the caller's (aerie_free).
  * Events that wait for aerie_session_poll are not part of it. Errors: ARGUMENT (the task has ended; called by a callback),
- * MEMORY. */
+ * UNSUPPORTED (an answer that is being denoised), MEMORY, LIMIT, INTERNAL. */
 AERIE_API aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_error *error);
 /* Saves what the KV cache holds of tokens[0..n_tokens), from the first on, of sequences that run or have ended and that have
  * this scope and these adapters, as in aerie_request. Of prompts with rows aerie_model_chunk_tokens makes the tokens; the rows
- * themselves are not saved, so the bytes serve later prompts with the same rows, and are not request.saved. *data is the
- * caller's (aerie_free). Errors: ARGUMENT (it holds none of them), MEMORY. */
+ * themselves are not saved, so the bytes serve later prompts with the same rows, but cannot be aerie_request.saved. *data is
+ * the caller's (aerie_free). Errors: ARGUMENT (it holds none of them), LIMIT (too many tokens), MEMORY, UNSUPPORTED,
+ * INTERNAL. */
 AERIE_API aerie_status aerie_session_prefix_save(aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
                                                  size_t n_adapters, const int32_t *tokens, size_t n_tokens, void **data,
                                                  size_t *n, aerie_error *error);
 /* The same in pieces, between which the session steps: a long sequence takes as long to save as its part of the cache takes to
  * copy, and requests would wait for it. aerie_session_saving_begin begins like aerie_session_prefix_save. tokens [n_tokens] are
- * lent until aerie_saving_free. The session must outlive the saving. */
+ * lent until aerie_saving_free. The session must outlive the saving. Errors: those of aerie_session_prefix_save. */
 typedef struct aerie_saving aerie_saving;
 AERIE_API aerie_status aerie_session_saving_begin(aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
                                                   size_t n_adapters, const int32_t *tokens, size_t n_tokens,
                                                   aerie_saving **saving, aerie_error *error);
 /* Saves up to n_positions more; *done: all are saved. The stepping thread, between steps. Errors: LIMIT (the cache has lost
- * some since the saving began, which can only be freed then), INTERNAL (a device failed), ARGUMENT. */
+ * some since the saving began, which can only be freed then), ARGUMENT, MEMORY, UNSUPPORTED, INTERNAL. */
 AERIE_API aerie_status aerie_saving_step(aerie_saving *saving, size_t n_positions, bool *done, aerie_error *error);
 /* Once all are saved: *data [*n] is the caller's (aerie_free); *n_tokens, which may be NULL: how many tokens it holds. Any
  * thread. Errors: ARGUMENT (not all are saved, or this was called before). */
@@ -432,7 +459,7 @@ AERIE_API aerie_status aerie_saving_finish(aerie_saving *saving, void **data, si
 AERIE_API void aerie_saving_free(aerie_saving *saving);
 /* Puts a saved sequence's part of the KV cache there, for later requests of this scope that begin with its tokens. *n_loaded,
  * which may be NULL: how many tokens it holds now; fewer than were saved if running sequences need the room. Errors: FORMAT,
- * UNSUPPORTED, MEMORY, ARGUMENT. */
+ * UNSUPPORTED (what differs), LIMIT, MEMORY, ARGUMENT, INTERNAL. */
 AERIE_API aerie_status aerie_session_prefix_load(aerie_session *session, uint64_t scope, const void *data, size_t n,
                                                  size_t *n_loaded,
                                                  aerie_error *error);
@@ -442,7 +469,8 @@ typedef struct aerie_loading aerie_loading;
 AERIE_API aerie_status aerie_session_loading_begin(aerie_session *session, uint64_t scope, const void *data, size_t n,
                                                    aerie_loading **loading, aerie_error *error);
 /* Puts at least n_positions more into the KV cache, if it has room. *done: nothing is left to do; then *n_loaded, which may be
- * NULL, is how many tokens the cache holds. The stepping thread, between steps. Errors: ARGUMENT. */
+ * NULL, is how many tokens the cache holds. The stepping thread, between steps. Errors: ARGUMENT, MEMORY, UNSUPPORTED,
+ * INTERNAL. */
 AERIE_API aerie_status aerie_loading_step(aerie_loading *loading, size_t n_positions, bool *done, size_t *n_loaded,
                                           aerie_error *error);
 /* NULL is allowed. Before the session ends. */
@@ -452,14 +480,14 @@ AERIE_API void aerie_loading_free(aerie_loading *loading);
 AERIE_API size_t aerie_session_prefix_find(const aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
                                            size_t n_adapters, const int32_t *tokens, size_t n_tokens);
 /* The tokens of a saved sequence, of which n_prompt (may be NULL) are the prompt and the rest the answer so far; rows are
- * numbers below 0, as aerie_model_chunk_tokens has them. *tokens is the
- * caller's (aerie_free). Errors: FORMAT, UNSUPPORTED, MEMORY. */
+ * numbers below 0, as aerie_model_chunk_tokens has them. *tokens is the caller's (aerie_free). Errors: FORMAT, UNSUPPORTED,
+ * LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, size_t *n_tokens, size_t *n_prompt,
                                           aerie_error *error);
 
 /* ---- The stepping thread ---------------------------------------------------------------------------------- */
 
-/* Ends an aerie_session_wait, or the next one, before there is anything to step: for a thread that wants something of the
+/* Ends an aerie_session_wait, or the next one, before there is anything to step: for a thread that needs the
  * stepping thread. Any thread. */
 AERIE_API void aerie_session_wake(aerie_session *session);
 
@@ -470,11 +498,12 @@ AERIE_API void aerie_session_wake(aerie_session *session);
  * output. The bytes are text: whoever reads them can read the prompts. They are checked for damage, not for forgery, which
  * could make drafts useless but nothing worse. These functions belong to the stepping thread, outside of callbacks. */
 
-/* *data is the caller's (aerie_free). Errors: UNSUPPORTED (the session's n-grams remember nothing), MEMORY. */
+/* *data is the caller's (aerie_free). Errors: UNSUPPORTED (the session's n-grams remember nothing), ARGUMENT (called by a
+ * callback), MEMORY. */
 AERIE_API aerie_status aerie_session_ngrams_save(aerie_session *session, void **data, size_t *n, aerie_error *error);
 /* Adds saved texts, as if their requests had just ended; beyond ngram_memory the oldest are forgotten. *n_tokens, which may be
  * NULL: how many tokens the bytes held. Errors: FORMAT (damaged, or no such bytes), UNSUPPORTED (other tokens; the session's
- * n-grams remember nothing). */
+ * n-grams remember nothing), ARGUMENT (called by a callback), LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_session_ngrams_load(aerie_session *session, const void *data, size_t n, size_t *n_tokens,
                                                  aerie_error *error);
 

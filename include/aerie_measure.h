@@ -17,21 +17,21 @@ extern "C" {
  * These functions belong to the stepping thread, outside of callbacks and while no task runs: they empty the session's
  * cache. */
 
-/* Adapters, as in aerie_request, of what the following functions are given from now on; 0: none, as at first. Requests have
- * their own. Errors: ARGUMENT (not the session's adapters, too many, one twice, a scale that is not finite). */
+/* Sets the adapters, as in aerie_request, of the texts of the following functions; 0: none, as at first. Requests have their
+ * own. Errors: ARGUMENT (not the session's adapters, too many, one twice, a scale that is not finite), INTERNAL. */
 AERIE_API aerie_status aerie_session_eval_adapters(aerie_session *session, const aerie_adapter_use *adapters, size_t n_adapters,
                                                    aerie_error *error);
 
-/* Told of each position, from 0 on: logits [n_vocab], valid during the call. false: enough. */
+/* Called for each position, from 0 on: logits [n_vocab], valid during the call. false ends the call of the function. */
 typedef bool aerie_logits_callback(void *user, size_t position, const float *logits);
-/* Logits of every token of a text. Errors: LIMIT (longer than the context), ARGUMENT (a token out of range), INTERNAL (an
- * operation of the backend failed). */
+/* Logits of every token of a text. Errors: LIMIT (longer than the context), ARGUMENT (a token out of range), MEMORY,
+ * UNSUPPORTED, INTERNAL. */
 AERIE_API aerie_status aerie_session_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens,
                                           aerie_logits_callback *callback, void *user, aerie_error *error);
 
 /* As aerie_session_eval, but of positions from `first` on only: those before them cost no logits. The callback is called by
- * several threads at once, and after a false one for no position of a later pass. It may call no function of a session. The
- * same errors. */
+ * several threads at once, and after a false one for no position of a later pass. It may call no function of a session.
+ * Errors: those of aerie_session_eval. */
 AERIE_API aerie_status aerie_session_eval_parallel(aerie_session *session, const int32_t *tokens, size_t n_tokens, size_t first,
                                                    aerie_logits_callback *callback, void *user, aerie_error *error);
 
@@ -43,14 +43,14 @@ AERIE_API float aerie_logprobs(const float *logits, uint32_t n_vocab, int32_t to
 /* As aerie_logits_callback, with the tapped hidden rows of the position: features [n_taps][n_embd] f32, in the order of
  * params.taps. */
 typedef bool aerie_features_callback(void *user, size_t position, const float *logits, const float *features);
-/* As aerie_session_eval, for training and checking drafter heads. Errors: those of aerie_session_eval, ARGUMENT for a session
- * without taps, MEMORY. */
+/* As aerie_session_eval, for training and checking drafter heads. Errors: those of aerie_session_eval, and ARGUMENT for a
+ * session without taps. */
 AERIE_API aerie_status aerie_session_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,
                                                    aerie_features_callback *callback, void *user, aerie_error *error);
 
 /* Seconds of one target pass over n_rows rows after n_context cached positions, n_runs times: seconds [n_runs].
  * all_logits: every row exports logits, as in verification; else the last one only, as in a prompt. Errors: ARGUMENT (so many
- * rows do not fit a pass or the context), MEMORY, INTERNAL. */
+ * rows do not fit a pass or the context), LIMIT, MEMORY, UNSUPPORTED, INTERNAL. */
 AERIE_API aerie_status aerie_session_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n_context, bool all_logits,
                                                uint32_t n_runs, double *seconds, aerie_error *error);
 
@@ -59,7 +59,7 @@ AERIE_API uint64_t aerie_model_pass_bytes(const aerie_model *model);
 
 /* ---- Looking into passes -------------------------------------------------------------------------------------- */
 
-/* Who proposed a drafted token; both may have. */
+/* The proposers of a drafted token; both bits may be set. */
 #define AERIE_PROPOSED_BY_NGRAM 1u   /* an n-gram, or a grammar that allows one token only */
 #define AERIE_PROPOSED_BY_NETWORK 2u /* a head, a draft model, the model itself */
 
@@ -74,7 +74,7 @@ typedef struct aerie_pass_tree {
     const int32_t *accepted;         /* [n_accepted] nodes, from the first level on */
 } aerie_pass_tree;
 
-/* One pass: what it was given, what the controller expected of it, what came. Arrays of two: n-gram drafts, network drafts.
+/* One pass: its rows, what the controller expected of it, and the result. Arrays of two: n-gram drafts, network drafts.
  * Times are in seconds. Predictions are 0 where none were made: in passes with prompts and in sessions without a drafter. */
 typedef struct aerie_pass {
     uint64_t number;             /* from 0, since the session was created */

@@ -70,7 +70,7 @@ static const app_option options[] = {
      "tokenizer.ggml.add_bos_token=bool:false; may be repeated"},
     {"--kv-type", "TYPE", APP_KV_TYPE, APP_GENERATES | APP_DOCTOR, AT(session.kv_type), 0, 0, "Model",
      "type of the cached keys and values: f16; q8_0 for half the memory and faster long contexts; i16, integers of 15 "
-     "bits; q4_0, 4 bits, for a quarter of the memory (on the CPU); i16/q8_0, q8_0/i16, q8_0/q4_0 or i16/q4_0, keys and "
+     "bits; q4_0, 4 bits, for a quarter of the memory; i16/q8_0, q8_0/i16, q8_0/q4_0 or i16/q4_0, keys and "
      "values of different types"},
     {"-ctk --cache-type-k", "TYPE", APP_TEXT, APP_GENERATES | APP_DOCTOR, AT(cache_type_k), 0, 0, "Model",
      "like --kv-type; -ctv must be the same, or the two a pair that --kv-type lists"},

@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "aerie.h"
+#include "aerie_extra.h"
 #include "aerie_measure.h"
 #include "session/test_drafters.h"
 #include "backend/backend.h"

@@ -43,7 +43,7 @@ static json_t *runs_of(json_t *json)
     return runs;
 }
 
-/* What must hold of every row. */
+/* Checks properties of every row. */
 static void check_run(const json_t *run)
 {
     const json_t *depths = json_object_get(run, "acceptance_by_depth"), *tries = json_object_get(run, "conditional_by_depth");
@@ -64,7 +64,7 @@ static void check_run(const json_t *run)
     assert_true(sum - real(run, "accepted_per_round") < 1e-4 && real(run, "accepted_per_round") - sum < 1e-4);
     assert_true(rounds <= passes && real(run, "accepted_per_pass") <= real(run, "accepted_per_round"));
     assert_true(real(run, "rows_per_pass") >= 1 && real(run, "drafted") >= accepted);
-    /* a pass gives a token and what was accepted, but the last one of an answer may end with one accepted */
+    /* a pass gives the accepted tokens and one more, but the last pass of an answer may end with an accepted one */
     const double answers = real(run, "prompts") * 2, tokens = real(run, "generated");
     assert_true(tokens <= passes + accepted && tokens >= passes + accepted - answers);
 }
@@ -77,7 +77,7 @@ static void every_combination_has_its_row(void **state)
         "--spec-tree on,off --spec-draft-n-max 3,6 -np 1,8 --spec-fixed --json");
     assert_int_equal(cli_last.status, 0);
     json_t *json = json_loads(cli_last.out, 0, NULL), *runs = runs_of(json);
-    assert_int_equal(json_array_size(runs), 2 * 2 * 3 * 2 * 2 * 3); /* the last: two groups and all */
+    assert_int_equal(json_array_size(runs), 2 * 2 * 3 * 2 * 2 * 3); /* the last factor: two groups and all */
     size_t n_all = 0, n_eight = 0, n_hot = 0, n_trees = 0, n_oracle = 0;
     for (size_t i = 0; i < json_array_size(runs); i++) {
         const json_t *run = json_array_get(runs, i);
@@ -106,7 +106,7 @@ static void every_combination_has_its_row(void **state)
     json_decref(json);
 }
 
-/* Beside plain decoding, pass by pass: the same answers, and the same figures of all but time. */
+/* In turns with plain decoding, pass by pass: the same answers, and the same figures except times. */
 static void in_turns(void **state)
 {
     (void)state;
@@ -178,7 +178,7 @@ static void passes_are_traced(void **state)
     assert_non_null(strstr(cli_last.err, "cannot write all of '/dev/full'"));
 }
 
-/* Who watches passes changes no byte, and a word that nothing knows is said. */
+/* Watching passes changes no byte, and an unknown word is reported. */
 static void passes_are_shown(void **state)
 {
     (void)state;
@@ -202,7 +202,7 @@ static void passes_are_shown(void **state)
     assert_non_null(strstr(cli_last.err, "tree of slot 0: "));
 }
 
-/* Builds with assertions say where a failure began. */
+/* Builds with assertions report where a failure began. */
 static void a_failure_says_its_way(void **state)
 {
     (void)state;
@@ -248,7 +248,7 @@ static void prompts_are_chosen(void **state)
     }
 }
 
-/* Columns of the header and of each row are as many, and the table is there without --csv. */
+/* The header and all rows have the same number of columns, and without --csv there is a table. */
 static void csv_and_table(void **state)
 {
     (void)state;
@@ -311,8 +311,8 @@ static void wrong_prompts_are_answered(void **state)
     }
 }
 
-/* The repository's own: enough of each group, held out and not, ids distinct (the program checks that), passages where
- * there should be some. */
+/* The prompts of the repository: enough in each group, held out and not, distinct ids (the program checks that), passages where
+ * they belong. */
 static void own_prompts(void **state)
 {
     (void)state;
@@ -344,7 +344,7 @@ static void own_prompts(void **state)
     json_decref(json);
 }
 
-/* Files, their shape, nothing left behind; figures of every type and way. */
+/* Checks the files and their form, that no other file is left, and figures of every type and way. */
 static void a_study(void **state)
 {
     (void)state;
@@ -372,7 +372,7 @@ static void a_study(void **state)
                                        "in turns with it (ratio)"};
     for (size_t i = 0; i < sizeof told / sizeof *told; i++)
         if (!strstr(cli_last.out, told[i])) fail_msg("'%s' is missing in %s", told[i], cli_last.out);
-    /* cut off in the second type; of the first one a figure that only a file can have */
+    /* cut off in the second type, with a figure of the first one that can only come from the file */
     cli("sed -i -e '/Q8_0,.*settings/d' -e 's/^as-is,\\([0-9]*\\),\"\",ms,8,.*/as-is,\\1,\"\",ms,8,777/' s/study.csv && "
         "cp s/study.csv cut.csv");
     cli("$A bench study -m m.gguf -o s --types as-is,Q8_0 --quick -n 4 -p 'a b a b a b' --resume");
@@ -381,7 +381,7 @@ static void a_study(void **state)
     assert_null(strstr(cli_last.err, "Q8_0: measured before"));
     cli("grep -c ',ms,8,777$' s/study.csv; grep -c 'settings,0,' s/study.csv; grep -c ',ms,' s/study.csv");
     assert_string_equal(cli_last.out, "1\n2\n10\n");
-    /* tables of the types that are complete are there although the next one cannot be written */
+    /* tables of the complete types exist although the next one cannot be written */
     cli("(trap '' XFSZ; ulimit -f 64; $A bench study -m m.gguf -o half --types as-is,Q8_0 --quick -n 4 -p 'a b')");
     assert_int_equal(cli_last.status, 1);
     cli("cat half/study.md");
@@ -399,7 +399,7 @@ static void a_study(void **state)
     }
 }
 
-/* 'auto' has the head beside the model, with a draft model and wherever it stands in the list. */
+/* 'auto' uses the head beside the model, with a draft model, too, and at any place in the list. */
 static void auto_anywhere(void **state)
 {
     (void)state;

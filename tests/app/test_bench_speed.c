@@ -14,7 +14,7 @@ static const char *const columns[] = {
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
-/* The names, with `between` between them. */
+/* Joins the names by `between`. */
 static void join(char out[2048], const char *between)
 {
     size_t n = 0;

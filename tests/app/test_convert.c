@@ -1,4 +1,4 @@
-/* test_convert.c - aerie convert: each producer's naming and config, what must be the same afterwards, and what is refused. */
+/* test_convert.c - aerie convert: each producer's naming and config, values that must not change, and refusals. */
 #include "convert_rig.inc"
 
 static void converts(const char *line)
@@ -132,7 +132,7 @@ static void options_overrule(void **state)
     ae_gguf_close(gguf);
     converts("$A convert o -o o.gguf --producer specforge");
     gguf = open_file("o.gguf");
-    key_text(gguf, "eagle3.feedback", "pre"); /* norm_output says another thing there */
+    key_text(gguf, "eagle3.feedback", "pre"); /* norm_output contradicts it there */
     ae_gguf_close(gguf);
 }
 
@@ -143,7 +143,7 @@ static void maps(void **state)
     spec head = {TINY, MID};
     const char *config = CONFIG(USUAL_TAPS);
     (void)state;
-    head.absolute = true; /* found out: as offsets they leave the vocabulary or do not agree with t2d */
+    head.absolute = true; /* detected: as offsets they leave the vocabulary or contradict t2d */
     write_head("m", &head, config);
     converts("$A convert m -o m.gguf --json");
     assert_non_null(strstr(cli_last.out, "\"draft_map\": \"absolute\""));
@@ -393,7 +393,7 @@ static void taps_with_target(void **state)
         uint32_t taps[3];
     } cases[] = {
         {CONFIG("\"rope_theta\":10000"), "", {2, 4, 5}},                                     /* the usual ones */
-        /* the usual ones as outputs, wherever they stand; as inputs, although in eagle_config */
+        /* the usual taps as outputs, wherever the config has them; as inputs, although they are in eagle_config */
         {CONFIG("\"eagle_aux_hidden_state_layer_ids\":[1,3,4]"), "", {2, 4, 5}},
         {CONFIG("\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[2,4,5]}"), "", {2, 4, 5}},
         {CONFIG("\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[]}"), "", {2, 4, 5}},
@@ -429,7 +429,7 @@ static void taps_with_target(void **state)
     cli_refused(2, "is a file that is being read", "t8.gguf");
 }
 
-/* A copy of the target's table, plus some noise, as a head would carry it. */
+/* A copy of the target's table with some noise, as a head may have it. */
 static void borrow(st_make *m, const char *target, const char *from, const char *to, float noise, uint64_t rows)
 {
     char path[256], shape[32];
@@ -677,7 +677,7 @@ static void refuses(void **state)
         cli_refused(3, cases[i].text, cases[i].other);
     }
     cli("test ! -e x.gguf && test -z \"$(ls | grep part)\"");
-    assert_int_equal(cli_last.status, 0); /* nothing is left behind */
+    assert_int_equal(cli_last.status, 0); /* no file is left */
 }
 
 static void bad_values(void **state)

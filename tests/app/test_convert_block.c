@@ -13,7 +13,7 @@
     "{\"architectures\":[\"Qwen3DSparkModel\"]," SIZES ",\"block_size\":7,\"target_layer_ids\":[-1,2],\"mask_token_id\":5," \
     "\"markov_head_type\":\"vanilla\",\"markov_rank\":8,\"enable_confidence_head\":true" more "}"
 
-/* What the next checkpoint holds beside its layers. */
+/* The tensors of the next checkpoint besides its layers. */
 static st_make more_tensors;
 static bool flies; /* and whether it has AngelSpec's names */
 
@@ -78,7 +78,7 @@ static void taps_are(const ae_gguf *gguf, int64_t a, int64_t b)
 
 static void same_layers(const ae_gguf *gguf)
 {
-    same_values(gguf, "blk.0.attn_q.weight", "layers.0.self_attn.q_proj.weight", 0, 64, 64); /* halves stay halves */
+    same_values(gguf, "blk.0.attn_q.weight", "layers.0.self_attn.q_proj.weight", 0, 64, 64); /* f16 stays f16 */
     same_values(gguf, "blk.1.attn_k.weight", "layers.1.self_attn.k_proj.weight", 0, 32, 64);
     same_values(gguf, "blk.1.attn_k_norm.weight", "layers.1.self_attn.k_norm.weight", 0, 0, 16);
     same_values(gguf, "blk.1.ffn_norm.weight", "layers.1.post_attention_layernorm.weight", 0, 0, 64);
@@ -130,7 +130,7 @@ static void dspark(void **state)
     taps_are(gguf, 0, 3);
     ae_gguf_close(gguf);
     assert_non_null(strstr(cli_last.out, "\"kind\": \"DSpark\""));
-    /* with the target: its tables are not the drafter's, so both are kept, and the file fits */
+    /* with the target: its tables differ from the drafter's, so both are kept, and the file fits */
     mk_options o;
     assert_true(mk_shape("tiny", &o));
     o.n_layers = 4, o.n_embd = 64, o.n_vocab = 300;

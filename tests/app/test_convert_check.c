@@ -1,7 +1,7 @@
 /* test_convert_check.c - aerie convert --self-check finds taps, residual, rotation and feedback that were read the wrong way.
  *
- * The target says one token, X, whatever stands before it. The head is made so that it says X only if all is read right: each
- * wrong reading turns its output into the code of another token.
+ * The target predicts one token, X, after any text. The head predicts X only if everything is read right: each wrong reading
+ * turns its output into the code of another token.
  *   taps      fc makes code u of the right taps, u1 of those one layer off
  *   residual  normed it would be u * w_h instead of u
  *   feedback  normed it would be u * w_out
@@ -15,7 +15,7 @@
 
 #define H 64u
 #define V 300u
-#define X 290 /* what the target always says */
+#define X 290 /* the token that the target always predicts */
 #define TAPS 3u
 #define WIDE (TAPS * H)
 #define RHO 2.0 /* length of an element that fc makes */
@@ -45,7 +45,7 @@ static void patch(const char *path, const ae_gguf *gguf, const char *name, const
     assert_int_equal(fclose(f), 0);
 }
 
-/* Without attention, one direction in common, the letters apart in a second one. */
+/* Without attention; all rows share one direction, and the letters differ in a second one. */
 static void make_dull_target(const char *path, const int32_t letters[2])
 {
     mk_options o;
@@ -183,7 +183,7 @@ static void add(st_make *m, const char *name, uint64_t rows, uint64_t columns, c
 static void add_attention(st_make *m, bool pairs)
 {
     float *w = calloc(H * 2 * H, 4), b[H] = {0};
-    /* two pairs, of frequency 1 and 0.1: together they are in step with themselves again after 63 positions only */
+    /* two pairs, of frequency 1 and 0.1: together they repeat only after 63 positions */
     const uint32_t at[2][2] = {{0, pairs ? 1 : 8}, {pairs ? 4 : 2, pairs ? 5 : 10}};
     const float loud = 15.5f, turn[2] = {1.0f, 0.1f};
     add(m, "midlayer.self_attn.q_proj.weight", H, 2 * H, w);
@@ -247,14 +247,14 @@ static void write_sharp_head(const char *folder, const features *f, bool pairs, 
     write_checkpoint(folder, &m, config);
 }
 
-/* ---- What is found ----------------------------------------------------------------------------------------- */
+/* ---- Findings ----------------------------------------------------------------------------------------- */
 
 #define HEAD(more) "{" LAYER_CONFIG "," more "}"
 
 static void finds_what_is_wrong(void **state)
 {
     static const struct {
-        const char *config, *options, *says; /* says: NULL if nothing is to be changed */
+        const char *config, *options, *says; /* says: the expected remark; NULL: nothing is changed */
         bool pairs;
     } cases[] = {
         {HEAD("\"eagle_aux_hidden_state_layer_ids\":[3,5,7]"), "", NULL, false},
@@ -278,7 +278,7 @@ static void finds_what_is_wrong(void **state)
     read_features(path, letters, &f);
     cli_write("text", text, sizeof text - 1);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const bool given = cases[i].says && cases[i].options[0]; /* what an option settles is not searched */
+        const bool given = cases[i].says && cases[i].options[0]; /* a reading that an option gives is not searched */
         write_sharp_head("h", &f, cases[i].pairs, cases[i].config);
         cli("$A convert h --target t.gguf -o h.gguf --outtype f32 --self-check --self-check-file text --json %s",
             cases[i].options);
@@ -287,7 +287,7 @@ static void finds_what_is_wrong(void **state)
         const bool changed = json_is_true(json_object_get(check, "changed"));
         const double first = json_real_value(json_array_get(json_object_get(check, "agreement"), 0));
         const double third = json_real_value(json_array_get(json_object_get(check, "agreement"), 2));
-        double before = 1; /* signs taken twice cancel: not every depth shows every mistake */
+        double before = 1; /* two wrong signs cancel: not every depth shows every mistake */
         for (size_t d = 0; d < 3; d++)
             before = fmin(before, json_real_value(json_array_get(json_object_get(check, "before"), d)));
         json_decref(json);
@@ -301,11 +301,11 @@ static void finds_what_is_wrong(void **state)
         key_bool(gguf, "eagle3.norm_before_residual", false);
         key_text(gguf, "eagle3.feedback", "pre");
         const float *bias = floats(gguf, "blk.0.attn_q.bias", 0, H);
-        assert_true(bias[16] > 8.0f && bias[17] < -12.0f); /* neighbours, whichever way the checkpoint had them */
+        assert_true(bias[16] > 8.0f && bias[17] < -12.0f); /* neighbours, whatever order the checkpoint had */
         ae_gguf_close(gguf);
     }
     cli("ls | grep -c -e turned -e part");
-    assert_string_equal(cli_last.out, "0\n"); /* nothing is left behind */
+    assert_string_equal(cli_last.out, "0\n"); /* no file is left */
 }
 
 static void asks_for_what_it_needs(void **state)
@@ -318,7 +318,7 @@ static void asks_for_what_it_needs(void **state)
     cli("printf QZQZ > few && printf old > x.gguf && "
         "$A convert h --target t.gguf -o x.gguf --self-check --self-check-file few");
     cli_refused(2, "too few", "32");
-    cli("test \"$(cat x.gguf)\" = old && ! ls | grep -e part -e turned"); /* checked first, named last */
+    cli("test \"$(cat x.gguf)\" = old && ! ls | grep -e part -e turned"); /* the file gets its name only after all checks */
     assert_int_equal(cli_last.status, 0);
     cli("$A convert h --target t.gguf -o x.gguf --self-check --self-check-file none");
     cli_refused(3, "none", "");

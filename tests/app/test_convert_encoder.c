@@ -112,7 +112,7 @@ static void encoder(void **state)
     file = open_file("bert.gguf");
     t = ae_gguf_tensor_find(file, "blk.1.ffn_up.weight");
     assert_true(t && t->type == AE_TYPE_Q8_0);
-    t = ae_gguf_tensor_find(file, "blk.1.attn_k.weight"); /* its inputs would lose too much in 8 bits */
+    t = ae_gguf_tensor_find(file, "blk.1.attn_k.weight"); /* its inputs lose too much in 8 bits */
     assert_true(t && t->type == AE_TYPE_F16);
     ae_gguf_close(file);
 }
@@ -308,7 +308,7 @@ static void nomic(void **state)
     }
 }
 
-/* Settings that a GGUF file cannot express. */
+/* Settings that a GGUF file cannot express are refused. */
 static void nomic_refused(void **state)
 {
     static const char *const cases[][2] = {

@@ -1,6 +1,6 @@
-/* test_convert_folder.c - what 'aerie convert' makes of the smaller files of a model's folder: added tokens and their kinds,
- * all that end a generation, chat templates wherever they lie, activations, files as Windows writes them; what it makes of LoRA
- * adapters; and what it says of files and folders that are not a checkpoint. */
+/* test_convert_folder.c - the smaller files of a model's folder: added tokens and their kinds, all tokens that end a
+ * generation, chat templates in all places, activations, files written on Windows; LoRA adapters; and messages about files and
+ * folders that are not a checkpoint. */
 #include "convert_model.inc"
 
 #include "aerie.h"
@@ -118,7 +118,7 @@ static void numbers_of_python(void **state)
     cli_refused(3, "'head_dim' is 1", "must be a whole number");
 }
 
-/* tokenizer.json is what the model was used with: what it lacks is added, what it has is kept. */
+/* tokenizer.json wins: tokens that it lacks are added, tokens that it has are kept. */
 static void added_beside_tokenizer_json(void **state)
 {
     (void)state;
@@ -224,7 +224,8 @@ static void several_ends(void **state)
         {"", "{\"eos_token_id\": [200, 97, 98]}", {200, 97, 98}, 3},
         {",\"eos_token_id\": [98, 97]", "{}", {200, 98, 97}, 3},
         {",\"eos_token_id\": [97, 98]", "{\"eos_token_id\": 99}", {200, 99, 97, 98}, 4},
-        {",\"eos_token_id\": 97", "{\"eos_token_id\": [200, 99]}", {200, 99}, 2}, /* a number there replaces one here */
+        {",\"eos_token_id\": 97", "{\"eos_token_id\": [200, 99]}", {200, 99}, 2}, /* a number in generation_config.json replaces
+                                                                                   * one in config.json */
         {",\"eos_token_id\": 97", "{}", {200, 97}, 2},
         {"", "{\"eos_token_id\": [200, 9999, -1, \"x\", null, 200]}", {200}, 1},
         {",\"eos_token_id\": null", "{\"eos_token_id\": null}", {200}, 1},
@@ -369,7 +370,7 @@ static void what_is_no_checkpoint(void **state)
         cli("test -e o.gguf");
         assert_int_not_equal(cli_last.status, 0);
     }
-    /* a whole model beside which an adapter's config was left is one */
+    /* a whole model with an adapter's config beside it is a model */
     cli("rm -rf k; cp -r base k; echo '{}' > k/adapter_config.json; $A convert k -o o.gguf");
     assert_int_equal(cli_last.status, 0);
 }
@@ -408,7 +409,7 @@ static void tensors_without_a_use(void **state)
     assert_int_equal(cli_last.status, 0);
 }
 
-/* A quantization that is not read is named; no way to leave its tensors out is told. */
+/* An unsupported quantization is named; the message does not suggest to leave its tensors out. */
 static void add_codes(st_make *m)
 {
     st_make_floats(m, "model.layers.0.self_attn.q_proj.qweight", "codes", 4, 32);
@@ -485,7 +486,7 @@ static void lora_adapters(void **state)
     ae_gguf_close(file);
     cli("$A run -m m.gguf --lora lora.gguf -no-cnv -p hello -n 8 --temp 0 --ignore-eos -q > with; "
         "$A run -m m.gguf -no-cnv -p hello -n 8 --temp 0 --ignore-eos -q > without; cmp -s with without");
-    assert_int_equal(cli_last.status, 1); /* it runs, and changes the answer */
+    assert_int_equal(cli_last.status, 1); /* it runs and changes the answer */
     write_adapter("lora", ADAPTER_CONFIG(",\"use_rslora\":true"), NULL, 0, 0); /* alpha / sqrt(2), which is 8.485 / 2 */
     cli("$A convert lora -o lora.gguf --target m.gguf --outtype f16");
     assert_int_equal(cli_last.status, 0);
@@ -498,7 +499,7 @@ static void lora_adapters_refused(void **state)
 {
     (void)state;
     static const struct {
-        const char *config, *more; /* more: a pair besides, for a matrix of these sizes */
+        const char *config, *more; /* more: another pair, for a matrix of these sizes */
         uint64_t n_out, n_in;
         const char *part;
     } cases[] = {

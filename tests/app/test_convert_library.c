@@ -1,5 +1,5 @@
 /* test_convert_library.c - src/convert without the program: remarks and progress come by callback, nothing is printed, and a
- * conversion that is cancelled or fails leaves no file. What files hold: tests/app/test_convert.c. */
+ * conversion that is cancelled or fails leaves no file. tests/app/test_convert.c checks the contents of files. */
 #include "convert_model.inc"
 
 #include <dirent.h>
@@ -7,7 +7,7 @@
 #include "convert/convert.h"
 
 typedef struct listener {
-    unsigned n_warnings, n_notes, n_steps, cancel_at; /* cancel_at: the step that says no; 0 = none */
+    unsigned n_warnings, n_notes, n_steps, cancel_at; /* cancel_at: the call that returns false; 0 = none */
     uint64_t last, total;
     char sentence[256];
 } listener;
@@ -228,13 +228,14 @@ static void other_models(void **state)
 static struct {
     const char *dtype, *suffix, *scale_dtype, *shape;
     size_t n;        /* scales */
-    int bad_code, bad_scale; /* where one is not a number; -1: nowhere */
+    int bad_code, bad_scale; /* the place of a NaN; -1: none */
 } fp8;
 
 static uint8_t fp8_code(size_t i)
 {
     const uint8_t code = (uint8_t)(i * 37 + i / 64 * 5);
-    return (int)i == fp8.bad_code ? 0xff : (code & 0x7c) == 0x7c ? 0x12 : code; /* no NaN and infinity of either type */
+    return (int)i == fp8.bad_code ? 0xff : (code & 0x7c) == 0x7c ? 0x12 : code; /* codes other than NaN and infinity of either
+                                                                                 * type */
 }
 
 static float fp8_value(size_t i)
@@ -291,10 +292,11 @@ static void float8(void **state)
 {
     static const struct {
         const char *dtype, *suffix, *scale_dtype, *shape, *more;
-        size_t n, rows, columns; /* scales; weights that share one */
+        size_t n, rows, columns; /* the number of scales; weights that share one */
         size_t wide;
     } good[] = {
-        {"F8_E4M3", "_scale_inv", "F32", "[2,3]", ",\"weight_block_size\":[16,24]", 6, 16, 24, 3}, /* the last are smaller */
+        {"F8_E4M3", "_scale_inv", "F32", "[2,3]", ",\"weight_block_size\":[16,24]", 6, 16, 24, 3}, /* the last groups are
+                                                                                                    * smaller */
         {"F8_E4M3", "_scale_inv", "BF16", "[1,1]", "", 1, 32, 64, 1},
         {"F8_E4M3", "_scale", "F32", "[32,1]", "", 32, 1, 64, 1},
         {"F8_E5M2", "_scale", "F32", "[]", "", 1, 32, 64, 1},
@@ -342,7 +344,7 @@ static void float8(void **state)
 }
 
 enum { MX_EXPERTS = 2, MX_FF = 64 };
-static const char *mx_scales_shape; /* of the gate and up projections; NULL: what fits */
+static const char *mx_scales_shape; /* shape of the gate and up projections; NULL: the right one */
 
 static void add_mxfp4(st_make *m)
 {
@@ -420,10 +422,10 @@ static void mxfp4(void **state)
 /* ---- Blocks that predict further ahead ------------------------------------------------------------ */
 
 static struct {
-    const char *block, *layer; /* what stands before the names of the block's own parts, of its layer's */
+    const char *block, *layer; /* prefix of the names of the block's own parts, and of its layer's */
     const char *const *own;    /* [6] eh_proj, two norms, the norm before the output, the output, the embedding */
     const char *leave;         /* of own; NULL: none */
-    const char *head_key;      /* of the output's values: the embedding's repeat it */
+    const char *head_key;      /* factor of the output's values: the embedding has the same */
 } ahead;
 
 static void add_ahead(st_make *m)
@@ -484,12 +486,13 @@ static void further_ahead(void **state)
         assert_true(value_at(file, "blk.1.attn_q.weight", 32 * 9 + 5) == st_value("self_attn.q_proj.weight", 32 * 12 + 5));
         assert_null(ae_gguf_tensor_find(file, "blk.1.nextn.embed_tokens.weight")); /* it is the model's */
         ae_gguf_close(file);
-        ahead.head_key = "embed_tokens.weight"; /* so is the output's, which the model ties */
+        ahead.head_key = "embed_tokens.weight"; /* so is the output, which the model ties */
         if (convert_ahead(true, &error) != AERIE_OK) fail_msg("%s: %s", blocks[i], error.text);
         file = open_file("ahead.gguf");
         assert_null(ae_gguf_tensor_find(file, "blk.1.nextn.shared_head_head.weight"));
         ae_gguf_close(file);
-        if (convert_ahead(false, &error) != AERIE_OK) fail_msg("%s: %s", blocks[i], error.text); /* no other program reads it */
+        if (convert_ahead(false, &error) != AERIE_OK) fail_msg("%s: %s", blocks[i], error.text); /* other programs do not read
+                                                                                                  * it */
         file = open_file("ahead.gguf");
         assert_true(ae_gguf_get_u32(file, "llama.block_count", true, &n, &error) == AERIE_OK && n == 1);
         assert_null(ae_gguf_tensor_find(file, "blk.1.attn_q.weight"));
@@ -561,7 +564,7 @@ static void unigram(void **state)
     ae_buf_free(&file);
 }
 
-/* What is read is never written over. */
+/* A file that is read is never overwritten. */
 static void keeps_its_folder(void **state)
 {
     static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "generation_config.json", "config.json",

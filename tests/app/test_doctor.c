@@ -1,5 +1,5 @@
-/* test_doctor.c - aerie doctor: the page and its JSON, with and without a model, what it warns of, what it keeps to itself. No
- * figure of the machine is asserted, only that it is there. */
+/* test_doctor.c - aerie doctor: the page and its JSON, with and without a model, warnings, and what the page must not contain.
+ * Figures of the machine are asserted to exist, not their values. */
 #include "cli.h"
 
 #include <jansson.h>
@@ -112,7 +112,7 @@ static void model(void **state)
     assert_true(json_integer_value(at("model", "session_bytes")) > one);
     examine("", "--quick -m m.gguf --mmap", 0);
     assert_true(warns("--mmap"));
-    examine("", "--quick -m m.gguf -c 16000000 -np 1024", 0); /* no machine has that */
+    examine("", "--quick -m m.gguf -c 16000000 -np 1024", 0); /* more than any machine has */
     assert_true(json_is_false(at("model", "fits")));
     assert_true(warns("the model needs "));
     /* the same shape with experts: a token reads some of them */
@@ -125,7 +125,7 @@ static void model(void **state)
     assert_true(json_integer_value(at("model", "mapped_bytes")) < json_integer_value(at("model", "weight_bytes")));
 }
 
-/* Generates nothing, so a rate of tokens would be nonsense. */
+/* An encoder generates nothing, so there is no rate of tokens. */
 static void encoder(void **state)
 {
     (void)state;
@@ -168,7 +168,7 @@ static void warnings(void **state)
     if (strcmp(json_string_value(at("machine", "best_cpu_level")), "ref")) assert_true(warns("AERIE_CPU restricts"));
     examine("", "--quick --cpu ref -m m.gguf", 0);
     assert_string_equal(json_string_value(at("machine", "cpu_level")), "ref");
-    examine("AERIE_CPU=avx9000", "--quick -m m.gguf", 0); /* which other commands refuse */
+    examine("AERIE_CPU=avx9000", "--quick -m m.gguf", 0); /* other commands refuse this */
     assert_true(json_is_null(at("machine", "cpu_level")));
     assert_true(warns("'avx9000' of --cpu or AERIE_CPU is unknown"));
     assert_true(json_is_true(at("model", "fits")));
@@ -191,7 +191,7 @@ static void warnings(void **state)
     assert_true(json_is_null(at("machine", "bandwidth_gbs")));
 }
 
-/* A machine whose system files are ours, in a mount namespace; false where this one does not allow that. */
+/* Runs doctor with synthetic system files in a mount namespace; false if the machine does not allow that. */
 static bool on_machine(const char *memory, const char *load, const char *huge_pages, const char *governor, const char *quota)
 {
     static const char script[] =
@@ -264,7 +264,7 @@ static void keeps_secrets(void **state)
     cli("HOME=$PWD/me USER=models $A doctor --quick -m me/models/m.gguf --cache-dir me/models/x");
     on_page("file          me/USER/m.gguf\n");
     on_page("folder        me/USER/x\n");
-    cli("HOME=$PWD/me $A doctor --quick -m $PWD/meadow.gguf"); /* begins like the home folder */
+    cli("HOME=$PWD/me $A doctor --quick -m $PWD/meadow.gguf"); /* a path that begins like the home folder */
     on_page("/meadow.gguf\n");
 }
 

@@ -1,5 +1,5 @@
 /* test_family.c - models without a chat template: the layout of the family whose marks the vocabulary has, and 'aerie template'
- * shows what 'aerie run' sends; a text that brings the BOS which the model adds. */
+ * shows what 'aerie run' sends; texts that begin with the BOS which the model adds. */
 #include "convert_model.inc"
 
 /* A model with tokenizer.json, or with tokenizer.model, and these added tokens from id 202 or 8 on. */

@@ -1,6 +1,6 @@
-/* test_files.c - how the program treats the files that it writes and reads, from outside: never onto what was read, nothing
- * under the final name before all checks are done, modes and symbolic links kept, nothing left behind by a signal; pipes,
- * devices and endless files get a sentence instead of a wait; JSON that could not be built whole is not printed. */
+/* test_files.c - how the program treats the files that it writes and reads, from outside: it never overwrites a file that it
+ * reads, gives a file its final name after all checks, keeps modes and symbolic links, leaves nothing after a signal; pipes,
+ * devices and endless files get a sentence instead of a wait; incomplete JSON is not printed. */
 #include "convert_rig.inc"
 #include "mkmmproj.h"
 #include <signal.h>
@@ -29,7 +29,7 @@ static int setup(void **state)
     return 0;
 }
 
-/* By its own path, a symbolic link, a link to a link, a hard link. */
+/* The output is the input by its own path, a symbolic link, a link to a link, a hard link. */
 static void convert_spares_what_it_reads(void **state)
 {
     (void)state;
@@ -47,7 +47,7 @@ static void convert_spares_what_it_reads(void **state)
     cli("ln -f m.gguf hard && $A convert h -o hard --target m.gguf");
     assert_int_not_equal(cli_last.status, 0);
     same_sum();
-    cli("rm hard; $A convert h -o h/head.gguf && rm h/head.gguf"); /* beside them is fine */
+    cli("rm hard; $A convert h -o h/head.gguf && rm h/head.gguf"); /* a file beside them is allowed */
     assert_int_equal(cli_last.status, 0);
 }
 
@@ -93,8 +93,8 @@ static void what_is_replaced_keeps_mode_and_links(void **state)
     }
 }
 
-/* In the middle of the work. A round in which the work is done before the signal comes says nothing: it is repeated. The
- * program leaves SIGHUP ignored where it finds it so (nohup), and a shell cannot undo that for its children. */
+/* The signal comes during the work. A round in which the work ends before it is repeated. The program leaves SIGHUP ignored
+ * where it finds it so (nohup), and a shell cannot undo that for its children. */
 static void signals_leave_nothing(void **state)
 {
     (void)state;
@@ -122,7 +122,7 @@ static void signals_leave_nothing(void **state)
     cli("rm -f large.gguf o.gguf");
 }
 
-/* As with a full disk: a sentence, and nothing left behind. */
+/* A limit on the size of files acts like a full disk: a sentence, and no file is left. */
 static void files_that_may_not_grow(void **state)
 {
     (void)state;
@@ -167,7 +167,7 @@ static void pipes_and_devices_are_no_models(void **state)
     assert_int_equal(cli_last.n_out, 0);
 }
 
-/* What cannot be written is said before the work: even before it turns out that there is no model. */
+/* An output that cannot be written is reported before the work, even before a missing model. */
 static void outputs_are_tried_first(void **state)
 {
     (void)state;
@@ -186,11 +186,12 @@ static void outputs_are_tried_first(void **state)
     }
     cli("printf old > cache; ln -sf cache soft; ls > before; $A run -m none -p x --prompt-cache soft; "
         "$A run -m none -p x --prompt-cache-ro --prompt-cache no/x; ls | diff before - && cat cache");
-    assert_string_equal(cli_last.out, "old"); /* and the trial leaves nothing */
+    assert_string_equal(cli_last.out, "old"); /* and the trial leaves no file */
     cli("rm -f cache soft before p y");
 }
 
-/* A reader that leaves ends the program as SIGPIPE does; where the caller ignores that signal, the failed write is said. */
+/* If the reader of a pipe exits, the program ends by SIGPIPE; if the caller ignores that signal, it reports the failed
+ * write. */
 static void closed_pipes(void **state)
 {
     (void)state;

@@ -71,7 +71,7 @@ static void what_is_wrong_is_said(void **state)
     }
 }
 
-/* One line on standard error, and the answer all the same. */
+/* One line on standard error, and the answer is still given. */
 static void what_is_not_enforced_is_said(void **state)
 {
     (void)state;

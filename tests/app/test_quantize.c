@@ -1,5 +1,5 @@
-/* test_quantize.c - aerie quantize from outside: command lines, reports, exit statuses, files that run. What the bytes
- * are is unit/test_rewrite's subject.
+/* test_quantize.c - aerie quantize from outside: command lines, reports, exit statuses, files that run. unit/test_rewrite
+ * checks the bytes.
  */
 #include "cli.h"
 
@@ -163,7 +163,7 @@ static void what_it_writes_runs(void **state)
     assert_int_equal(cli_last.status, 0);
 }
 
-/* Made twice the file is the same; a stack of experts has a count for each; its quantized weights differ and run. */
+/* Two runs give the same file; a stack of experts has a count for each expert; weights quantized with it differ and run. */
 static void importance(void **state)
 {
     (void)state;
@@ -182,7 +182,7 @@ static void importance(void **state)
     assert_int_equal(cli_last.status, 0);
     cli("$A run -m o.gguf -no-cnv -p hello -n 8 --temp 0 --ids -q");
     assert_int_equal(cli_last.status, 0);
-    /* as text the control tokens are many tokens, else 40 and the rest */
+    /* as text the control tokens are many tokens, otherwise 40 and the rest */
     cli("for i in 1 2 3 4 5 6 7 8; do printf 'a<|im_start|><|im_start|><|im_start|><|im_start|><|im_start|>'; done > c.txt; "
         "$A imatrix -m moe.gguf -f c.txt -c 24 --chunks 9 -o c1.gguf --json -q && "
         "$A imatrix -m moe.gguf -f c.txt -c 24 --chunks 9 -o c2.gguf --parse-special --json -q");
@@ -203,11 +203,11 @@ static void importance(void **state)
         cli_refused(2, kept[i][1], "--kl-divergence-base");
     }
     cli("cp i1.gguf i3.gguf && $A imatrix -m moe.gguf -f text.txt -c 32 --chunks 2 -o i3.gguf && ! cmp -s i1.gguf i3.gguf");
-    assert_int_equal(cli_last.status, 0); /* an importance matrix gives way to the next */
+    assert_int_equal(cli_last.status, 0); /* an importance matrix may be overwritten */
     assert_string_equal(cli_last.err, "");
 }
 
-/* Every matrix of a head, the output too, is collected while it drafts; that serves its quantizing, and the head still drafts.
+/* All matrices of a head, the output included, are collected while it drafts; the head quantized with them still drafts.
  * */
 static void importance_of_head(void **state)
 {
@@ -243,7 +243,7 @@ static double real(json_t *json, const char *key)
     return json_number_value(json_object_get(json, key));
 }
 
-/* A model differs from itself by the rounding of the saved numbers alone; tasks are read in every form. */
+/* A model differs from itself only by the rounding of the saved numbers; tasks are read in every form. */
 static void perplexity(void **state)
 {
     (void)state;
@@ -332,11 +332,11 @@ static void weights_that_are_too_large(void **state)
         cli("! ls | grep '^o.gguf'");
         assert_int_equal(cli_last.status, 0);
         cli("$A quantize large.gguf o.gguf %s --pure --tensor-type %s=%s -q", cases[i].type, tensor, cases[i].instead);
-        if (cli_last.status) fail_msg("%s: %s", cases[i].type, cli_last.err); /* the advice is good */
+        if (cli_last.status) fail_msg("%s: %s", cases[i].type, cli_last.err); /* the advice of the message works */
     }
 }
 
-/* Scales are kept as they are: of weights divided by them the quantized model is the same as of the weights. */
+/* Scales are kept: weights divided by their scales give the same quantized model as the weights themselves. */
 static void scales_are_kept(void **state)
 {
     (void)state;
@@ -355,7 +355,7 @@ static void scales_are_kept(void **state)
     assert_null(strstr(cli_last.out, "\nscales "));
 }
 
-/* An old file stays whole until the new one is. */
+/* An old file stays whole until the new one is complete. */
 static void a_full_disk(void **state)
 {
     (void)state;

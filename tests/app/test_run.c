@@ -1,5 +1,5 @@
-/* test_run.c - run and bench from outside, on a generated model: what goes to which stream, in which order, with
- * which exit status. That the bytes do not depend on speculation is tests/laws' subject; a sample stands here too.
+/* test_run.c - run and bench from outside, on a generated model: the streams, the order and the exit statuses. tests/laws
+ * checks that the bytes do not depend on speculation; a sample is here, too.
  */
 #include "cli.h"
 
@@ -13,7 +13,7 @@ static void streams_are_kept_apart(void **state)
     (void)state;
     cli("$A run -m m.gguf -no-cnv -p hello -n 12 --temp 0");
     assert_int_equal(cli_last.status, 0);
-    assert_int_equal(cli_last.n_err, 0); /* what drafts is said by --stats */
+    assert_int_equal(cli_last.n_err, 0); /* --stats names the drafter */
     cli("$A run -m m.gguf -no-cnv -p hello -n 12 --temp 0 --stats");
     assert_int_equal(strncmp(cli_last.err, "aerie: speculation: ngram", 25), 0);
     cli("$A run -m m.gguf -no-cnv -p hello -n 12 --temp 0 -q --stats");
@@ -223,7 +223,7 @@ static void interruption(void **state)
         "i=0; while [ ! -s long ] && [ $i -lt 600 ]; do sleep 0.05; i=$((i+1)); done; kill -INT $P; wait $P");
     /* A shell starts background jobs with SIGINT ignored; the program asks for it all the same. */
     assert_int_equal(cli_last.status, 130);
-    const char *line = strchr(cli_last.err, '\n'); /* that the model was trained for less; nothing else */
+    const char *line = strchr(cli_last.err, '\n'); /* only the line that the model was trained for less */
     assert_true(line && !line[1] && strstr(cli_last.err, "trained"));
 }
 
@@ -369,12 +369,12 @@ static void a_broken_head_beside_the_model_stops_nothing(void **state)
         if (cli_last.status) fail_msg("%s: bench spec: status %d: %s", make[i], cli_last.status, cli_last.err);
     }
     cli("rm -rf b-eagle3.gguf && : > b-eagle3.gguf && $A run -m b.gguf -md b-eagle3.gguf -no-cnv -p hello");
-    assert_int_equal(cli_last.status, 3); /* asked for, it must be usable */
+    assert_int_equal(cli_last.status, 3); /* a head that was asked for must be usable */
     cli("cp head.gguf b-eagle3.gguf 2>/dev/null; $A run -m b.gguf -no-cnv -p hello -n 12 --temp 0 -v");
     assert_non_null(strstr(cli_last.err, "speculation: draft-eagle3+ngram"));
 }
 
-/* Files of MTP blocks beside the model, by name, and in the model itself; asked for or not. */
+/* MTP blocks in a file beside the model, in a named file, and in the model itself, whether asked for or not. */
 static void mtp_blocks_draft_where_they_are_found(void **state)
 {
     (void)state;

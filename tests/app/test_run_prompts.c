@@ -1,6 +1,5 @@
-/* test_run_prompts.c - what run makes of its prompts: standard input beside -p, lines of JSON, conversations, chat templates,
- * several answers, metadata and rotation that the options replace, prompt caches, adapters. On a generated model, and on one
- * without a template.
+/* test_run_prompts.c - prompts of run: standard input beside -p, lines of JSON, conversations, chat templates, several answers,
+ * options that replace metadata and rotation, prompt caches, adapters. On a generated model, and on one without a template.
  */
 #include "cli.h"
 
@@ -14,7 +13,7 @@
 static int make_models(void **state)
 {
     if (cli_setup_model(state)) return -1;
-    /* the same model, but its template is hidden */
+    /* the same model without its template */
     cli("LC_ALL=C sed 's/tokenizer.chat_template/tokenizer.chat_templatX/' m.gguf > bare.gguf");
     cli("printf '[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"hello\"}]' > chat.json");
     return 0;
@@ -49,11 +48,11 @@ static void standard_input_follows_the_prompt(void **state)
     same(RUN "-p one < /dev/zero", RUN "-p one"); /* neither a file nor a pipe */
     cli("echo more | " RUN "-p one");
     said("the prompt is -p followed by 4 bytes of standard input");
-    cli("echo more | { sleep 0.3; " RUN "-p one -p two; }"); /* by then it is there to be seen */
+    cli("echo more | { sleep 0.3; " RUN "-p one -p two; }"); /* the text has arrived by then */
     said("standard input is not read");
     cli(RUN "-p one -p two");
     assert_null(strstr(cli_last.err, "standard input"));
-    cli("sleep 20 | { " RUN "-p one; echo; }"); /* a pipe that never says anything is not waited for */
+    cli("sleep 20 | { " RUN "-p one; echo; }"); /* an idle pipe is not waited for */
     said("no standard input arrived within 5 s");
 }
 
@@ -320,7 +319,7 @@ static void models_without_a_template(void **state)
 
 /* ---- --prompt-cache ---------------------------------------------------------------------------------------------------- */
 
-/* The last command succeeded and found so many tokens of its prompt in the cache. */
+/* Checks that the last command succeeded and found this many tokens of its prompt in the cache. */
 static void found_cached(long least, long most)
 {
     if (cli_last.status) fail_msg("%s", cli_last.err);
@@ -343,12 +342,12 @@ static void prompts_are_cached_in_a_file(void **state)
     assert_string_equal(cli_last.out, "-rw-------\n");
     cli("cp -p c before; " CACHED "c -p " LONG " --json");
     found_cached(64, 4096);
-    cli("[ before -ot c ] && echo newer; cmp before c"); /* what it holds already is not written again */
+    cli("[ before -ot c ] && echo newer; cmp before c"); /* a file that holds everything already is not written again */
     assert_true(cli_last.status == 0 && !cli_last.n_out);
     cli("for how in '--spec-type none -t 1' '--cpu ref -ub 7' '--mmap -c 512' '--spec-type random --spec-fixed'; do " CACHED
         "c -p " LONG " --ids $how | cmp - a || exit 1; done");
     assert_int_equal(cli_last.status, 0);
-    /* a prompt that begins alike uses the file and takes its place, unless --prompt-cache-ro */
+    /* a prompt with the same beginning uses the file and replaces it, unless --prompt-cache-ro is given */
     cli("$A run -m m.gguf -no-cnv -n 8 --temp 0 --ignore-eos -q -p " LONG "' And more.' --ids > b; " CACHED
         "c --prompt-cache-ro "
         "-p " LONG "' And more.' --ids | cmp - b && cmp before c && " CACHED "c -p " LONG "' And more.' --ids | cmp - b && "
@@ -430,7 +429,7 @@ static void adapters_change_answers(void **state)
     same(RUN "-p one --lora x.gguf", RUN "-p one --lora-scaled x.gguf:1.0 --spec-type none -t 1");
     same(RUN "-p one --lora x.gguf,y.gguf", RUN "-p one --lora y.gguf --lora-scaled x.gguf:1 --cpu ref");
     differ(RUN "-p one --lora x.gguf", RUN "-p one --lora x.gguf --lora-scaled y.gguf:-0.5");
-    /* a prompt cache is of its adapters */
+    /* a prompt cache belongs to its adapters */
     cli("rm -f c; " CACHED "c --lora x.gguf -p " LONG " --ids > a && " CACHED "c --lora x.gguf -p " LONG " --ids | cmp - a");
     assert_int_equal(cli_last.status, 0);
     cli(CACHED "c --lora x.gguf -p " LONG " --json");

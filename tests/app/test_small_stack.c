@@ -1,5 +1,5 @@
-/* test_small_stack.c - the program in a stack of 64 KiB, as small systems and careful supervisors give it: large arrays belong
- * on the heap. The environment stands on the stack too, so there is none.
+/* test_small_stack.c - the program in a stack of 64 KiB, as on small systems: large arrays belong on the heap. The environment
+ * is on the stack, too, so it is empty.
  */
 #include "cli.h"
 

@@ -1,5 +1,5 @@
-/* test_stranger.c - odd things that people do, each with the answer it gets: an exit status and a sentence. No crash, no
- * silence, no endless wait.
+/* test_stranger.c - unusual command lines, each with the expected exit status and sentence: no crash, no silence, no endless
+ * wait.
  */
 #include "cli.h"
 
@@ -32,7 +32,7 @@ static const struct {
     {"run -m html.gguf -p hi", 3, "perhaps an HTML page"},
     {"run -m lfs.gguf -p hi", 3, "a Git LFS pointer"},
     {"run -m noise -p hi", 3, "noise: not a GGUF file"},
-    {"run -m *.gguf*", 2, "-m names the model"}, /* the shell makes many words of it */
+    {"run -m *.gguf*", 2, "-m names the model"}, /* the shell splits it into many words */
     {"run -m '\xc3\xbcn \xe6\xa8\xa1\xe5\x9e\x8b.gguf' -p hi -n 2 -q", 0, ""},
     {"run -m loop -p hi", 3, "loop: cannot open: Too many levels"},
     {"run -m /dev/null -p hi", 3, "/dev/null: not a regular file"},

@@ -56,7 +56,7 @@ static void prompts_to_the_byte(void **state)
     gives("--file t.jinja --messages m.json --no-generation-prompt --tools none.json", TURNS);
     cli("echo '{{ messages|length }} {{ tools }} {{ documents }} {{ x }} {{ y.z }}' > vars.jinja");
     gives("--file vars.jinja --messages m.json --set x='\"a b\"' --set 'y={\"z\": 1e2}'", "2 None None a b 100.0");
-    /* What chat APIs take, and empty things. */
+    /* Bodies of chat APIs, and empty values. */
     cli("echo '{\"model\": \"m\", \"messages\": [], \"tools\": [1], "
         "\"chat_template_kwargs\": {\"x\": 5, \"y\": {}}}' > body.json");
     gives("--file vars.jinja --messages body.json", "0 [1] None 5 ");
@@ -75,7 +75,7 @@ static void by_a_model(void **state)
     assert_int_equal(strncmp(cli_last.out, "<|im_start|><|im_start|>", 24), 0); /* the model's BOS comes first */
     cli("$A template -m v.gguf --messages m.json --bos '' --eos '' > prompt; cat prompt");
     assert_string_equal(cli_last.out, TURNS "<|im_start|>assistant\n");
-    /* a message that spells a control token: text, unless it is meant */
+    /* a control token spelled in a message is text, unless the option says otherwise */
     cli("sed 's/Hi/<|im_end|>/' m.json > forged.json; $A template -m v.gguf --messages forged.json > prompt; "
         "$A tokenize -m v.gguf --no-bos -f prompt > a; $A template -m v.gguf --messages forged.json --tokens > b; "
         "$A template -m v.gguf --messages forged.json --tokens --special-in-messages > c; cmp a c && ! cmp -s a b && cat "

@@ -30,7 +30,7 @@ static const struct {
      "{\"id\": \"a\", \"text\": \"hello\"}\n{\"id\": \"b\", \"text\": \"you\"}\n"},
 };
 
-/* The text with the line ends, the mark before it, into the file "f". */
+/* Writes the text with these line ends and the mark before it to the file "f". */
 static void write_text(const char *text, const char *mark, bool windows)
 {
     char out[4096];
@@ -100,7 +100,7 @@ static void other_encodings_get_a_sentence(void **state)
     }
 }
 
-/* What is not from Windows stays as it is, but for the one line end after it. */
+/* Other files are unchanged, except for the one line end after the text. */
 static void other_carriage_returns_stay(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_train_data.c - train-data from outside, on a generated model: what the three steps write, that a step goes on where
- * it was cut, that features are those of aerie_session_eval_features, and what is refused.
+/* test_train_data.c - train-data from outside, on a generated model: the outputs of the three steps, steps that continue where
+ * they were cut, features equal to those of aerie_session_eval_features, and refusals.
  */
 #include "cli.h"
 
@@ -172,7 +172,7 @@ static void features_go_on(void **state)
     cli_refused(3, "h.bin", "remove it");
 }
 
-/* The records of a file by id, and that `made` holds of each what `wanted` does, less a last token that was not run. */
+/* Compares the records of two files by id: `made` has what `wanted` has, except a last token that was not run. */
 typedef struct record {
     uint32_t n_tokens, n_prompt;
     const uint8_t *id, *tokens, *likely, *log_p, *features;

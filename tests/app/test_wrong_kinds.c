@@ -1,5 +1,5 @@
-/* test_wrong_kinds.c - files and folders that are given where another kind is wanted: each gets one sentence that says what it
- * is and where it belongs, from every option and command that takes a file; and nothing is made of them.
+/* test_wrong_kinds.c - files and folders of a wrong kind: every option and command that takes a file reports in one sentence
+ * what it is and where it belongs, and writes no output.
  */
 #include "cli.h"
 
@@ -71,7 +71,7 @@ static const struct {
     {"m.gguf", "a model or a drafter head", "-m or -md takes it"},
 };
 
-/* Where a file may be given, and which kind is right there. */
+/* The places where a file may be given, and the right kind for each. */
 static const struct {
     const char *command, *right;
 } places[] = {

@@ -89,7 +89,7 @@ class Python(unittest.TestCase):
                 embedder.embed(["a"])
             with self.assertRaisesRegex(ValueError, "no pooling 'x'"):
                 model.embedder(pooling="x")
-            with self.assertRaises(self.aerie.Error):  # no reranker
+            with self.assertRaises(self.aerie.Error):  # not a reranker
                 model.embedder(pooling="rank")
 
     def test_text(self):

@@ -1,10 +1,10 @@
 /* fuzz_answer.c - any bytes as a generated answer, in any format, cut in any way.
  *
- * Looks for crashes, hangs, leaks, events out of order, and events that depend on how the answer is cut: the answer as a
- * whole, byte by byte and in the input's own pieces must tell the same. Arguments must be an object of
- * JSON, those of malformed calls too.
+ * Looks for crashes, hangs, leaks, events out of order, and events that depend on how the answer is cut: the answer as a whole,
+ * byte by byte and in the input's own pieces must give the same events. Arguments must be an object of JSON, those of malformed
+ * calls too.
  * Input: a byte for the format, one for the tags of reasoning (bit 7: kept as content; bit 6: the prompt opens them), one that
- * seeds the cuts, then the answer. The other way about, the whole input is the source of a template.
+ * seeds the cuts, then the answer. The whole input is also tried as the source of a template.
  */
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* fuzz_detok.c - any token ids, streamed: whole characters only, and together what the tokens spell.
  *
  * Input: a byte that picks the vocabulary (fuzz_vocabs.inc) and whether control tokens print, then two bytes for each id.
- * Looks for bytes lost, held back too long or told too early, and for a text that encodes to one that decodes to another.
+ * Looks for bytes lost, held back too long or released too early, and for a text that encodes to one that decodes to another.
  */
 #include "fuzz_vocabs.inc"
 
@@ -17,7 +17,7 @@ static void check_stream(const ae_buf *told, const ae_buf *came, size_t i)
         fuzz_broken("a stream holds back other bytes than an unfinished character", i);
 }
 
-/* What a byte-level vocabulary decodes, encodes and decodes to itself. */
+/* A text that a byte-level vocabulary decoded, encoded again, decodes to itself. */
 static void check_again(const ae_vocab *vocab, const ae_buf *text, bool special, size_t i)
 {
     ae_tokens tokens = {0};

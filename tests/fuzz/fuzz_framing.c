@@ -117,7 +117,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (whole.ending) { /* what libmicrohttpd gets in place of the wrong byte */
         feed(&f, bytes, good, size + 1);
         serve_framing_feed(&f, whole.ending, strlen(whole.ending));
-        /* what only a whole line or header shows may still be wrong */
+        /* faults that only a whole line or header shows may still exist */
         const bool still = f.wrong && (strstr(f.wrong, "version") || strstr(f.wrong, "ncoding"));
         if (!still && (f.wrong || f.n_heads != whole.n_heads + 1)) fail("an ending does not complete its header");
     }

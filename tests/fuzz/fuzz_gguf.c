@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What some of the bytes say of the file's end, which a download goes by, is what all of them say. NULL: it is. */
+/* Checks that a part of the bytes gives the same end of the file, which downloads use, as all of them. NULL: it does. */
 static const char *check_extent(const uint8_t *data, size_t size, aerie_status status)
 {
     ae_gguf_extent all = {0}, some;

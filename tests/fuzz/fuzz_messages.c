@@ -50,7 +50,7 @@ static const char *const templates[] = {
     "{{ m.get('name', '') }}{{ m | length }}{%- if loop.previtem is defined and loop.previtem.role == m.role %}+{% endif -%}"
     "{{ loop.cycle('a', 'b') }}\n{%- endfor -%}"
     "{{ messages | map(attribute='role') | unique | sort | join(',') }}{{ strftime_now('%d %b %Y') }}",
-    /* everything written out, in ways that look at every kind of value */
+    /* everything written out, in ways that use every kind of value */
     "{% for k, v in (messages[0] if messages else {}) | dictsort %}{{ k }}={{ v }}|{{ v | string | length }};{% endfor %}"
     "{{ messages | tojson }}{{ messages | string | replace('\\n', ' ') | truncate(100) }}"
     "{% for m in messages %}{{ m }}{{ m.content | wordcount if m.content is string }}"

@@ -1,7 +1,7 @@
 /* fuzz_saved.c - saved sequences of any bytes: as they come, and with the checksum that makes them whole.
  *
- * Looks for reads outside of the bytes, and for tokens that contradict what the block says of itself. What sessions make of
- * such blocks is in laws/saved_laws.
+ * Looks for reads outside of the bytes, and for tokens that contradict what the block says of itself. laws/saved_laws gives
+ * such blocks to sessions.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A text of the grammar as the input chooses; only one that came to an end is looked at. */
+/* A text of the grammar as the input chooses; only complete ones are checked. */
 static void write_text(ae_matcher *m, const uint8_t *bytes, size_t n)
 {
     char text[400];

@@ -1,4 +1,4 @@
-/* fuzz_tokenizer.c - any tokenizer a model file may carry: refused with a sentence, or it encodes and decodes what comes.
+/* fuzz_tokenizer.c - any tokenizer a model file may carry: refused with a sentence, or it encodes and decodes any text.
  *
  * Input, read by `reader`: a byte of switches and one for the pre-tokenizer; five special ids; then tokens, each a length,
  * a type and bytes; after a token of length 255 the merges (or, with SPM, what is after the scores), each a length and bytes;

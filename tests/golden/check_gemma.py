@@ -1,4 +1,4 @@
-"""Gemma 3 270M (`make gemma`): what a second architecture with real weights, 262,144 tokens and a window of 512 must hold.
+"""Gemma 3 270M (`make gemma`): checks of a second architecture with real weights, 262,144 tokens and a window of 512.
 
 usage: check_gemma.py AERIE [a test's name]      AERIE_GEMMA and AERIE_MODEL name the models, if they are not in models/.
 

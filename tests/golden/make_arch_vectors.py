@@ -12,7 +12,7 @@ NAME.nextn.bin, of models with an MTP block that the library runs, holds its log
 their positions, each from its token and the hidden row of the trunk before it; nothing stands at position 0.
 NAME.nextn.chained.bin, of some, holds those of the draft after each of these rows but the last: row 2 on, each from its
 token and the block's own hidden row before it, by the second block where there is one.
-Exit status 1 if the library refused a model; what it said is printed.
+Exit status 1 if the library refused a model; its message is printed.
 """
 import argparse
 import ctypes as C
@@ -276,7 +276,7 @@ def main():
     failed = 0
     for name in args.names or archs:
         sys.stdout.flush()
-        child = os.fork()  # the library aborts where it does not like a model
+        child = os.fork()  # the library aborts on models that it does not support
         if child == 0:
             log = []
             wrong = one(load_library(args.lib, log), name, archs[name], args, log)

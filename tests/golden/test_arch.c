@@ -25,7 +25,7 @@
 #include "draft/head/engine.h"
 #include "engine/embed.h"
 
-/* Where more than rounding differs, and why. */
+/* Differences beyond rounding, and their reasons. */
 static const struct tolerance {
     const char *name; /* of a model or an architecture */
     double error;
@@ -57,7 +57,7 @@ static uint64_t hash_of(const char *path)
     return hash;
 }
 
-/* Whether all is as it should be; prints what it sees. */
+/* Whether the differences are within bounds; prints them. */
 static bool check_file(const mkarch_spec *spec, uint64_t decoded_hash, const char *path)
 {
     static golden g;
@@ -252,7 +252,7 @@ static void test_lists(void **state)
     assert_int_equal(n_lines, n);
 }
 
-/* What caches of codes cost: of latent rows F16 stands for codes of 15 bits. */
+/* The errors of caches of codes: with latent rows F16 means codes of 15 bits. */
 static void test_coded_caches(void **state)
 {
     static const char *const names[] = {"deepseek2", "deepseek2-fused", "deepseek2-lite", "deepseek2-lite-fused", "llama"};
@@ -531,7 +531,7 @@ static void test_assistant_logits(void **state)
 
 enum { BLOCK = 16 }; /* rows of a draft by masks */
 
-/* What the drafter makes of the same: a greedy chain of BLOCK - 1 tokens. */
+/* The drafter's draft for the same: a greedy chain of BLOCK - 1 tokens. */
 static void draft_masks(ae_engine *engine, const int32_t *tokens, ae_tree *tree)
 {
     aerie_error error = {0};

@@ -1,8 +1,8 @@
 /* test_arch_faults.c - the models of the golden logits notice every broken rule.
  *
- * A rule is broken by changing what the model's specification says of it, after the file was read. The error that follows must
- * be far beyond any rounding: else the model does not test the rule, and must change. The table names each rule by the number
- * of the trap that it is (tests/golden/arch/README.md has the list).
+ * A rule is broken by changing the model's specification after the file was read. The resulting error must be far beyond any
+ * rounding: otherwise the model does not test the rule, and must change. The table gives each rule a number
+ * (tests/golden/arch/README.md has the list).
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <math.h>

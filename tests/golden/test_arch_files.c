@@ -1,8 +1,8 @@
 /* test_arch_files.c - ".scale" beside every weight of a tiny model of every architecture, tensors that nothing reads, and keys
- * that say nothing.
+ * without effect.
  *
- * Weights divided by powers of two that stand beside them as scales make the same function, to the bit: a scale that was not
- * read, or read twice, shows.
+ * Weights divided by powers of two, with these as scales beside them, give the same function, to the bit: a scale that is not
+ * read, or read twice, changes it.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <math.h>
@@ -110,7 +110,7 @@ static const struct {
     {"qwen3", "v.patch_embd.weight", 12, 0, NULL},
     {"qwen3", "mm.0.weight", 12, 0, NULL},
     {"qwen3", "blk.9.attn_sub_norm.weight", 64, 0, NULL}, /* no layer that runs */
-    /* scales that cannot be */
+    /* scales that are refused */
     {"llama", "blk.1.attn_q.scale", 2, 0, "blk.1.attn_q.scale has 2 numbers; one is expected"},
     {"llama-moe", "blk.1.ffn_up_exps.scale", 7, 0, "has 7 numbers; one is expected, or one for each expert"},
     {"llama-moe", "blk.1.ffn_up_exps.scale", 1, 0, NULL}, /* one for all */
@@ -157,7 +157,7 @@ static void test_scales_are_finite(void **state)
 
 /* ---- Keys that say nothing ---------------------------------------------------------------------------------------- */
 
-/* What llama.cpp's model saver (build 11434) writes of keys that the file that it had read did not have. */
+/* Keys that llama.cpp's model saver (build 11434) adds to those of the file that it read. */
 static const struct {
     const char *name;
     char type;

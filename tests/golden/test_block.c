@@ -1,4 +1,4 @@
-/* Block drafters against their authors' own code: hidden rows of a block behind injected context, logits, greedy drafts and
+/* Block drafters against their authors' own code: hidden rows of a block after injected context, logits, greedy drafts and
  * confidences, from vectors that make_block_vectors.py wrote. The KV cache of drafters has 16-bit floats, theirs 32. And greedy
  * drafts along a text, target included, against llama.cpp's (block/llama_drafts.sh). */
 #define _XOPEN_SOURCE 700 /* mkstemp */
@@ -254,7 +254,7 @@ static void check_case(size_t i)
     if (hash_of(head_path) != v.hash) fail_msg("%s: mkhead makes another head than the vectors are of", cases[i].name);
     open_rig(&r, &v);
     assert_int_equal(v.n_rows, ae_dhead_n_foreseen(&r.head->hparams));
-    /* another sequence's rows stand before these in the pass, and the context comes in pieces */
+    /* another sequence's rows precede these in the pass, and the context comes in pieces */
     const uint32_t pieces[] = {1, 20, v.n_context - 21};
     ae_dhead_restart(r.engine, 0, 0);
     for (uint32_t k = 0, at = 0; k < 3; at += pieces[k++]) {

@@ -23,7 +23,7 @@ static const struct tm fixed_now = {.tm_year = 125, .tm_mon = 6, .tm_mday = 4, .
 static char folder[1024];
 static size_t n_equal, n_errors, n_wrong, n_missing;
 
-/* What a template raises must come through as it is; other errors have our own words. */
+/* The text that a template raises must be reported unchanged; other errors have texts of our own. */
 static bool same_words(const char *wanted, const char *ours)
 {
     static const char raised[] = "TemplateError: ";

@@ -139,7 +139,7 @@ VECTORS(phi3, "phi-3", true)
 VECTORS(gemma4, "gemma4", true)
 VECTORS(unigram, "unigram", false)
 VECTORS(rwkv, "rwkv", true)
-VECTORS(plamo2, "plamo2", false) /* it drops a mark of byte order at the beginning */
+VECTORS(plamo2, "plamo2", false) /* it drops a byte order mark at the beginning */
 
 int main(void)
 {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What a newcomer types is what CI runs: README's two commands, the Makefile and .ci/run agree, and each script is run by the
-# shell that it is written for, and links lead somewhere. Nothing is installed or built here.
+# A newcomer's commands are those that CI runs: README's two commands, the Makefile and .ci/run agree, and each script is run by
+# the shell that it is written for, and links lead somewhere. Nothing is installed or built here.
 set -eu
 cd "$(dirname "$0")/../.."
 bad=0

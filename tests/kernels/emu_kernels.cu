@@ -48,7 +48,7 @@ AE_KERNEL(t_words, emu_words_args, 32)
     }
 }
 
-/* Each block counts itself in out [z][y][x], and puts its shared memory, as it found it, behind them. */
+/* Each block counts itself in out [z][y][x], and writes its shared memory, as it found it, after them. */
 AE_KERNEL(t_blocks, emu_words_args, 1)
 {
     AE_SHARED(shared);
@@ -58,7 +58,7 @@ AE_KERNEL(t_blocks, emu_words_args, 1)
     AE_STORE_SHARED(uint32_t, shared, 1);
 }
 
-/* out [128]: what the thread one warp before wrote, around the ring, n times. */
+/* out [128]: the value written by the thread one warp before, around the ring, n times. */
 AE_KERNEL(t_sync, emu_words_args, 128)
 {
     AE_SHARED(shared);

@@ -1,5 +1,5 @@
-/* test_choose.c - the choice between kernels of a level is made once per form, kept, and may be forced. Which one it is,
- * is the machine's business; that the bits are the same is for test_kernels.c and the laws. */
+/* test_choose.c - the choice between kernels of a level is made once per form, kept, and may be forced. The choice depends on
+ * the machine; test_kernels.c and the laws check that the bits are the same. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@ static ae_backend *backend_of(void)
     return backend;
 }
 
-/* From how many rows on a new weight goes by tiles; UINT32_MAX - 1: it could not be made. */
+/* The number of rows from which a new weight uses tiles; UINT32_MAX - 1: it could not be created. */
 static uint32_t tiles_from(ae_backend *backend, uint32_t type, uint32_t n_in)
 {
     const ae_weight_source source = {.type = type, .n_out = 32, .n_in = n_in, .use = AE_WEIGHT_MATMUL};

@@ -56,7 +56,7 @@ static void assert_nothing_left(void)
     assert_false(fake->capturing);
 }
 
-/* Does everything once. After a failure it goes on where that is sensible; returns the first one, also of calls that return
+/* Calls everything once. After a failure it goes on where possible; returns the first failure, also of calls that return
  * NULL. */
 static aerie_status use_everything(aerie_error *error)
 {
@@ -120,7 +120,7 @@ static void test_does_everything(void **state)
     assert_int_equal(fake->grid[1], 2);
 }
 
-/* Whichever call fails, the device is given back whole, and what failed is named. */
+/* Whichever call fails, everything is released, and the sentence names the call. */
 static void test_every_call_fails(void **state)
 {
     (void)state;
@@ -135,7 +135,7 @@ static void test_every_call_fails(void **state)
         error = (aerie_error){0};
         const aerie_status status = use_everything(&error);
         assert_nothing_left();
-        if (status == AERIE_OK) continue; /* a call that only releases, or tells a number that may be unknown */
+        if (status == AERIE_OK) continue; /* a call that only releases something, or returns a number that may be unknown */
         n_seen++;
         if (!*error.text || error.status != status) fail_msg("call %u, %s: no sentence", i, fake->failed);
         if (fake->fail_with == AE_CU_OUT_OF_MEMORY && status != AERIE_ERROR_MEMORY)

@@ -1,5 +1,5 @@
-/* test_emu.c - the emulation of CUDA: what kernels may do gives what CUDA would give, under any order of threads, and what they
- * may not do is reported. */
+/* test_emu.c - the emulation of CUDA: valid kernels give the results of CUDA under any order of threads, and broken rules are
+ * reported. */
 #define _DEFAULT_SOURCE /* setenv */
 #include <math.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@
 #include "mkmodel.h"
 #include "quant/types.h"
 
-#ifdef __SANITIZE_THREAD__ /* it takes long, and sees what is wrong under any order */
+#ifdef __SANITIZE_THREAD__ /* it is slow, and detects faults under any order */
 #define N_SEEDS 2u
 #else
 #define N_SEEDS 20u
@@ -371,7 +371,7 @@ static void test_driver(void **state)
     emu->close(device);
 }
 
-/* A launch that never ends: nothing after it is done, and the wait for it ends after the limit. */
+/* A launch that never ends: nothing after it runs, and the wait for it ends after the limit. */
 static void test_hang(void **state)
 {
     (void)state;

@@ -92,7 +92,7 @@ static ae_sampling chain_of(chain kind, uint32_t seed)
     ae_sampling p = ae_sampling_default();
     p.seed = seed;
     p.temperature = kind == GREEDY ? 0 : 0.8f;
-    if (kind == TOP_K) p.top_k = 1 + (int32_t)(seed % 70); /* sometimes more than the device finds */
+    if (kind == TOP_K) p.top_k = 1 + (int32_t)(seed % 70); /* sometimes more than the device returns */
     if (kind == NOISE) p.top_k = 0;
     if (kind == BIASED) {
         p.temperature = 0;
@@ -139,7 +139,7 @@ static void draws_make(draws *d, uint32_t n_vocab, uint32_t seed)
                                      .row = first, .output = first, .n = n,
                                      .n_most = 1 + (seed + t) % 7, .position = 5 + seed, .ends = t % 2};
         d->parent[first] = (int32_t)first - 1;
-        for (uint32_t k = 1; k <= N_NODES; k++) { /* chains of what is probably drawn */
+        for (uint32_t k = 1; k <= N_NODES; k++) { /* chains of tokens that are probably drawn */
             d->parent[first + k] = (int32_t)(first + k) - 1;
             d->token[first + k] = best_of(d->logits + (size_t)(first + k - 1) * n_vocab, n_vocab);
         }

@@ -191,7 +191,7 @@ static void test_passes(void **state)
     assert_true(fake->n_launches == 1 && fake->n_captured == 1 && fake->n_replays == 1);
     for (uint32_t i = 0; i < 5; i++) assert_false(pass(&b, 7));
     assert_true(fake->n_launches == 1 && fake->n_captured == 1 && fake->n_replays == 6);
-    for (uint64_t key = 100; key < 1100; key++) { /* rare keys push nothing out */
+    for (uint64_t key = 100; key < 1100; key++) { /* rare keys evict nothing */
         assert_true(pass(&b, key));
         assert_false(pass(&b, 7));
     }
@@ -212,7 +212,7 @@ static void test_passes(void **state)
     assert_nothing_left();
 }
 
-/* What a replay could not repeat is a failure, and a pass with one leaves no recording. */
+/* Operations that a replay cannot repeat fail, and a pass with one leaves no recording. */
 static void test_passes_that_fail(void **state)
 {
     (void)state;
@@ -236,7 +236,7 @@ static void test_passes_that_fail(void **state)
                                            "a grid of 1 x 70000 x 1 blocks"};
         assert_sync_says(&b, kind == 3 ? AERIE_ERROR_UNSUPPORTED : AERIE_ERROR_INTERNAL, said[kind]);
         assert_int_equal(fake->n_execs, kind);
-        assert_true(pass(&b, kind)); /* as it should be now, it is recorded */
+        assert_true(pass(&b, kind)); /* without it the pass is recorded */
         assert_false(pass(&b, kind));
         assert_int_equal(fake->n_execs, kind + 1);
         need_sync(&b);

@@ -1,9 +1,9 @@
 /* test_kernels.c - every kernel of every level gives the reference's bits: all types, shapes, edge values.
  *
  * In the manner of dav1d's checkasm: one random input, the reference and the kernel under test, memcmp over the
- * whole output buffer with guards. Two NaNs count as equal: payloads are the machine's business. A level
- * that this CPU lacks is skipped. `--bench` times the same entries instead; `--hash` prints one number made of all
- * outputs of the reference, which must be the same on every machine. */
+ * whole output buffer with guards. Two NaNs count as equal: payloads depend on the machine. A level that this CPU lacks is
+ * skipped. `--bench` times the same entries instead; `--hash` prints one number made of all outputs of the reference, which
+ * must be the same on every machine. */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime, for the bench */
 #include <math.h>
 #include <setjmp.h>
@@ -26,7 +26,7 @@
 
 static unsigned long n_checks;
 static bool hashing;
-static uint64_t reference_hash = 0xCBF29CE484222325u; /* FNV-1a over what must come out */
+static uint64_t reference_hash = 0xCBF29CE484222325u; /* FNV-1a over the expected outputs */
 
 static void hash_word(uint32_t word)
 {
@@ -102,7 +102,7 @@ static void check_kernel(const mm_case *c, ae_mm_fn *mm, uint32_t n_rows, uint32
         }
     ae_act act = *c->act;
     act.n_rows = n_rows;
-    if (mm == tiles_of(c->k, c->w)) tile_again(&act); /* how rows stand in tiles depends on how many there are */
+    if (mm == tiles_of(c->k, c->w)) tile_again(&act); /* the layout of rows in tiles depends on their number */
     void *scratch = ae_alloc_aligned(1, AE_MM_SCRATCH);
     assert_non_null(scratch);
     memset(scratch, 0xA5, AE_MM_SCRATCH);
@@ -208,7 +208,7 @@ static void test_mm_float(void **state)
         }
 }
 
-/* What packing keeps: reading a packed weight back gives the unit's codes. */
+/* Packing is lossless: reading a packed weight back gives the unit's codes. */
 static void test_forms(void **state)
 {
     (void)state;

@@ -141,7 +141,7 @@ static void test_same_bytes(void **state)
                 ae_packed plan;
                 if (ins[i] % ae_type_block_elements(type) || !ae_pack_plan(type, outs[o], ins[i], &plan)) continue;
                 const size_t bytes = outs[o] * ae_type_row_bytes(type, ins[i]);
-                uint8_t *plain = ae_alloc(1, bytes + 1), *odd = plain + 1; /* any address will do */
+                uint8_t *plain = ae_alloc(1, bytes + 1), *odd = plain + 1; /* any alignment is allowed */
                 assert_non_null(plain);
                 for (int kind = 0; kind < 4; kind++) {
                     for (size_t k = 0; k < bytes; k++)

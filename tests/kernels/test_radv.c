@@ -31,7 +31,7 @@ static PFN_vkCreateComputePipelines create_really;
 static PFN_vkGetPipelineExecutableStatisticsKHR statistics_of;
 static PFN_vkGetPipelineExecutableInternalRepresentationsKHR forms_of;
 
-/* The driver's pipelines, but such that keep what the compiler knows of them. */
+/* The driver's pipelines, created so that they keep the compiler's statistics. */
 static VKAPI_ATTR VkResult VKAPI_CALL create(VkDevice d, VkPipelineCache cache, uint32_t n,
                                              const VkComputePipelineCreateInfo *infos, const VkAllocationCallbacks *a,
                                              VkPipeline *out)
@@ -162,7 +162,7 @@ static bool check_kernel(const char *name, const ae_vk_variant *variant)
                   (unsigned)statistic(s, n, "VGPRs"), (unsigned)statistic(s, n, "SGPRs"),
                   (unsigned)statistic(s, n, "Code size"), n_dots, n_fused, n_spilled, n_scratch);
     /* The steps of recurrent layers keep the states that a tree comes back to in scratch memory, the state itself in registers.
-     * Known and not mended: with more than 128 values for each of Mamba-1's channels (models have 16) RDNA 3 spills. */
+     * Known limit: with more than 128 values for each of Mamba-1's channels (models have 16) RDNA 3 spills. */
     const bool steps = !strcmp(variant->shader, "recur_steps"), known = !strcmp(name, "scan_steps_64");
     const unsigned held = steps ? AE_STATE_BUFFERS * variant->size * (unsigned)sizeof(float) * 64 : 0; /* of 64 lanes */
     const bool fits = known || (!n_spilled && n_scratch == held);

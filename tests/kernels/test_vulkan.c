@@ -91,7 +91,7 @@ static void test_spirv(void **state)
         for (uint32_t mode = 4459; mode <= 4462; mode++)
             assert_int_equal(count(full, n_all, 16, 2, mode) - count(plain, n_plain, 16, 2, mode), mode == 4460 ? 0 : 3);
         ae_free(plain), ae_free(full);
-        for (size_t cut = 0; cut < n; cut += 1 + n / 61) { /* what is cut is refused or still a module */
+        for (size_t cut = 0; cut < n; cut += 1 + n / 61) { /* a cut module is refused or still valid */
             size_t m = cut;
             uint32_t *less = ae_vk_spirv_prepare(words, &m, &all, &error);
             if (!less) assert_non_null(strstr(error.text, "not a module of SPIR-V"));
@@ -275,7 +275,7 @@ static void test_lacks(void **state)
     assert_int_equal(vulkan->open(999, &(ae_gpu_device *){NULL}, &(ae_gpu_facts){0}, &error), AERIE_ERROR_ARGUMENT);
 }
 
-/* A device that is slow, or hangs: waits end after the limit, and the counter of work done goes on or stands. */
+/* A device that is slow, or hangs: waits end after the limit, and the counter of work done goes on or stops. */
 static PFN_vkWaitSemaphores wait_really;
 static PFN_vkGetSemaphoreCounterValue count_really;
 static int n_late; /* waits that time out */
@@ -329,7 +329,7 @@ static void hang(bool comes_back)
     while (comes_back && ae_vk_is_stuck(d)) (void)ae_gpu_pause(0, 0); /* until what was submitted is done */
     vulkan->free(d, y);
     assert_int_equal(d->blocks.n + d->pinned.n, comes_back ? n - 1 : n);
-    assert_int_equal(vulkan->sync(d, &error), AERIE_ERROR_INTERNAL); /* what ran meanwhile is not known */
+    assert_int_equal(vulkan->sync(d, &error), AERIE_ERROR_INTERNAL); /* it is unknown which commands ran */
     d->limit = 0.05;
     if (!comes_back) assert_false(ae_vk_comes_back(d));
     hangs = false; /* or nothing would be freed */

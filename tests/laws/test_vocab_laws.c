@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "aerie_extra.h"
 #include "every.h"
 #include "spec_rig.inc"
 

@@ -1,4 +1,4 @@
-"""What agents such as Codex and Claude Code send: tools that are not functions, items and blocks of other services, system
+"""Requests of agents such as Codex and Claude Code: tools that are not functions, items and blocks of other services, system
 messages in the middle of a conversation, schemas beside tools."""
 import json
 import unittest

@@ -1,6 +1,5 @@
-"""What the models' own chat templates ask of the server: reasoning that a template has opened, tool calls of all kinds in
-answers and in the history, thinking turned on and off. Short templates with the marks of the families stand for the published
-ones."""
+"""Features of the models' own chat templates: reasoning that a template has opened, tool calls of all kinds in answers and in
+the history, thinking turned on and off. Short templates with the marks of the families stand for the published ones."""
 import json
 import os
 import unittest
@@ -159,7 +158,7 @@ class Calls(Case):
                 self.ask(s, messages=self.call(arguments), tools=[TOOL], max_tokens=1)
 
     def test_arguments_are_texts_where_the_template_joins_them(self):
-        """Whatever the dialect has them as; a template that adds them to a text takes no object."""
+        """Arguments in the form of any dialect; a template that appends them to a text needs strings."""
         joins = ("{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls|default([]) %}"
                  "{{ '>>>' + c.function.name + '\n' + c.function.arguments }}{% endfor %}<|im_end|>\n{% endfor %}")
         with self.serve(TOOLS + joins) as s:
@@ -184,7 +183,7 @@ class Calls(Case):
             self.assertTrue(none.startswith("Tools:<|im_start|>"), none)
             self.assertEqual(self.prompt(s, tools=[]), none)
             self.assertTrue(self.prompt(s, tools=[TOOL]).startswith("Tools: f<|im_start|>"))
-        with self.serve("{{ tools is none }}" + TURNS) as s:  # what it is where the template takes it
+        with self.serve("{{ tools is none }}" + TURNS) as s:  # its form where the template accepts it
             self.assertTrue(self.prompt(s).startswith("True"))
         with self.serve("{{ tools + 1 }}" + TURNS) as s:  # the sentence is about what the template got
             a = s.post("/apply-template", {"messages": [USER]})

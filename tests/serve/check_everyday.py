@@ -1,4 +1,4 @@
-"""What whoever runs a server meets on any day: the lines of its log, the tokens that requests get which ask for no number."""
+"""Everyday operation of a server: the lines of its log, the number of tokens of requests that ask for none."""
 import hashlib
 import json
 import os
@@ -28,7 +28,7 @@ def line_of(s, letters):
 
 
 class Files(unittest.TestCase):
-    """What /api/tags and /api/show tell of files that need not be loaded."""
+    """Facts of files in /api/tags and /api/show, whether or not they are loaded."""
 
     def test_quantization_digest_and_licence(self):
         folder = os.path.join(rig.FOLDER, "facts")

@@ -1,4 +1,4 @@
-"""Who may do what, and how long: keys, hosts, origins, sizes, slow clients, signals."""
+"""Permissions and limits: keys, hosts, origins, sizes, slow clients, signals."""
 import ctypes
 import json
 import os
@@ -76,7 +76,7 @@ class Limits(unittest.TestCase):
             big = json.dumps({"prompt": "x" * (1 << 20)}).encode()
             head = s.raw(post_head("/v1/completions", len(big)))  # no body need come
             self.assertIn(b" 413 ", head.split(b"\r\n")[0])
-            for _ in range(3):  # a client that sends the whole body before it reads gets to read the answer
+            for _ in range(3):  # a client that sends the whole body first can still read the answer
                 a = s.call("POST", "/v1/completions", json.dumps({"prompt": "x" * (12 << 20)}).encode())
                 self.assertEqual((a.status, a.json["error"]["type"]), (413, "invalid_request_error"))
             chunks = b"".join(b"10000\r\n" + b"x" * 65536 + b"\r\n" for _ in range(20)) + b"0\r\n\r\n"

@@ -1,5 +1,5 @@
-"""What requests hold of memory, and what happens where it is short: each request that meets a lack of it is answered with 503,
-or cut off where not even that can be said, and never with an answer that is not the one it gets alone.
+"""Memory of requests, and lack of memory: each request that meets a lack of it is answered with 503, or cut off where not even
+that can be said, and never with an answer that is not the one it gets alone.
 
 By default every 11th allocation of each kind of request fails. All of them, with the outcomes of each kind, in a few minutes:
 

@@ -1,4 +1,4 @@
-"""Several models: looking changes nothing, a broken one drives out nobody, and whom a request means that names none."""
+"""Several models: queries load nothing, a broken model unloads no other, and the model of requests that name none."""
 import json
 import os
 import unittest

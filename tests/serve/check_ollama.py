@@ -1,4 +1,4 @@
-"""ollama's dialect where its clients look closely: what a model can do, probabilities, gaps, short vectors, errors."""
+"""Details of ollama's dialect: capabilities of models, probabilities, infill, shortened vectors, errors."""
 import datetime
 import json
 import math

@@ -1,4 +1,4 @@
-"""`aerie router`: answers that can be repeated, and servers that are lost, that lie, and that are not what they should be."""
+"""`aerie router`: repeatable answers, and servers that are lost, that answer wrongly, or that have another model."""
 import http.server
 import json
 import os
@@ -28,7 +28,7 @@ class Router(Server):
         return int(re.search(rf"^aerie_router_{name}{labels} (\d+)$", text, re.M).group(1))
 
     def wait_for(self, up):
-        """Until so many servers are up."""
+        """Waits until this many servers are up."""
         end = time.monotonic() + 60 * rig.SLOW
         while self.get("/health").json["servers_up"] != up:
             assert time.monotonic() < end, self.log
@@ -36,7 +36,7 @@ class Router(Server):
 
 
 class Liar:
-    """A server that says it has the same model, and does with requests what it is told to."""
+    """A server that claims to have the same model, and treats requests as the test says."""
     def __init__(self, models, answer):
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -88,7 +88,7 @@ def long_ask(i, n=rig.many(3000), **fields):
 
 
 def texts(answer):
-    """What a stream of /v1/completions says, whole to its end."""
+    """The text of a stream of /v1/completions, which must be complete."""
     assert answer.status == 200, answer.body
     events = answer.events
     assert events and events[-1] == "[DONE]", answer.body[-300:]

@@ -1,5 +1,5 @@
-"""What one API key may learn of another: nothing by what the prefix cache, slots, drafters and statistics say. Times are
-printed; what is asserted is how many tokens of a prompt were computed."""
+"""One API key learns nothing of another's requests from the prefix cache, slots, drafters and statistics. Times are printed;
+the number of computed prompt tokens is asserted."""
 import json
 import os
 import random
@@ -35,7 +35,7 @@ class Scopes(unittest.TestCase):
         return Server("-np", "4", "--api-key", "alice,bob", "--no-access-log", *options, **more)
 
     def test_no_token_of_another_key_is_cached(self):
-        """Guesses, longer by a token each time, are told the same whether or not they are what the other key has sent."""
+        """Guesses, longer by a token each time, get the same figures whether or not the other key has sent them."""
         for spec in ("auto", "none", "ngram"):
             told = []
             for alice in (1, 2):
@@ -101,7 +101,7 @@ class Scopes(unittest.TestCase):
             self.assertEqual(f.read(), damaged)
 
     def test_salts(self):
-        """As vLLM has them, in every dialect."""
+        """Salts as in vLLM, in every dialect."""
         with Server("-np", "2") as s:
             prompt = tokens(3)
             self.assertEqual(cached(s, prompt, {}, cache_salt="x"), 0)

@@ -1,4 +1,4 @@
-"""What lies below requests: bytes that are not requests, connections, the log, sockets with a path, signals."""
+"""The layers below requests: bytes that are not requests, connections, the log, sockets with a path, signals."""
 import fcntl
 import json
 import os

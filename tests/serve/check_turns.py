@@ -1,4 +1,4 @@
-"""Who gets a slot while others wait (--max-turn): no request keeps all of them, no client's requests keep another client's
+"""The order of slots while requests wait (--max-turn): no request keeps all of them, no client's requests keep another client's
 waiting, and no answer has another byte. Asserted is the order of events: which answers go on after which have ended."""
 import json
 import re

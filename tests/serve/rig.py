@@ -1,5 +1,4 @@
-"""What the tests of `aerie serve` share: a server on a free port with a tiny random model, and requests by the standard
-library.
+"""Shared by the tests of `aerie serve`: a server on a free port with a tiny random model, and requests by the standard library.
 
 Each check_*.py is called with the program and mkmodel, and runs its unittest cases; AERIE_SERVE_ARGS adds options to every
 server.

@@ -1,12 +1,11 @@
-/* block_rows.c - what a block drafter's file gives for a block behind given features, for check_block.py to compare with the
+/* block_rows.c - the results of a block drafter's file for a block after given features, for check_block.py to compare with the
  * network that it was trained as.
  *
  *   block_rows TARGET.gguf HEAD.gguf < in > out
  *
- * in: u32 context rows n, u32 their width, u32 tokens k; i32 tokens [k], the newest one first: token j stands before the one
- * that row j foresees; f32 features [n][width]. out, for each of k rows: f32 confidence (-1: none), f32 logits [draft
- * vocabulary]. Owns no checks of what it is given beyond sizes; tests/golden/test_block.c is the test with vectors of the
- * drafters' authors.
+ * in: u32 context rows n, u32 their width, u32 tokens k; i32 tokens [k], the newest one first: token j precedes the one that
+ * row j predicts; f32 features [n][width]. out, for each of k rows: f32 confidence (-1: none), f32 logits [draft vocabulary].
+ * Owns no checks of what it is given beyond sizes; tests/golden/test_block.c is the test with vectors of the drafters' authors.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""training/train_head.py --help, which needs no packages: it names each default that says something, and no other."""
+"""training/train_head.py --help, which needs no packages: it shows each default that is informative, and no other."""
 import re
 import subprocess
 import sys

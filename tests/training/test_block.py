@@ -82,7 +82,7 @@ def test_some_anchors():
 def test_chains_are_what_drafting_gives():
     head, c = make_head(), make_conversation(60, 4, 3)
     batch = BlockBatch([c], TAPS, 3, 0, "cpu", torch.float32)
-    # a target that says what the head does now and then, so that chains have all lengths
+    # a target that sometimes predicts what the head does, so that chains have all lengths
     rng, tokens = np.random.default_rng(1), c.tokens
     for anchor in range(4, 57, 4):
         linked = head.linked(by_hand(head, c, anchor), torch.tensor([int(tokens[anchor])] * 3))
@@ -123,7 +123,7 @@ def test_losses(tail):
     logits = x @ w.T + (counts.log() if counts is not None else 0)
     log_p = logits.log_softmax(-1)
     whole = torch.zeros_like(log_p).scatter_add_(1, ids.clamp(min=0), t * (ids >= 0))
-    l1 = (log_p.exp() - whole).abs().sum(-1) + (1 - whole.sum(-1))  # what is not known of the target is the drafter's loss
+    l1 = (log_p.exp() - whole).abs().sum(-1) + (1 - whole.sum(-1))  # unknown probabilities of the target count as the drafter's
     plain_ce = -log_p.gather(1, true.clamp(min=0).unsqueeze(1)).squeeze(1) * (true >= 0)
     grads = torch.autograd.grad(((0.1 * plain_ce + 0.9 * l1) * weight).sum(), (x, w))
     torch.testing.assert_close(loss, ((0.1 * plain_ce + 0.9 * l1) * weight).sum())

@@ -64,7 +64,7 @@ def test_dense_chains_equal_unroll(eight_bits):
             slots, places = batch.counted(depth, rng, 1.0, 1.0)
             assert len(slots) == len(rows)
             assert torch.allclose(ours[slots], hidden, atol=0.05 if eight_bits else 1e-4)
-            # what is foreseen there: the same likeliest tokens
+            # the predictions there: the same likeliest tokens
             assert torch.equal(store.likely[places].long(), theirs.likely[rows])
             assert torch.allclose(store.log_p[places].float(), theirs.log_p[rows], rtol=1e-3, atol=1e-3)
             which = slots // batch.slots

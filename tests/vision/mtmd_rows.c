@@ -1,4 +1,5 @@
-/* mtmd_rows.c - what llama.cpp's mtmd makes of a picture, for check_mtmd.py, which builds it. Not part of aerie's build.
+/* mtmd_rows.c - the rows that llama.cpp's mtmd computes of a picture, for check_mtmd.py, which builds it. Not part of aerie's
+ * build.
  *
  *     mtmd_rows MMPROJ MODEL WIDTH HEIGHT [PIXELS OUT]
  *

@@ -1,4 +1,4 @@
-/* tower_rows.c - what a vision encoder makes of a picture, for comparing with other programs (check_towers.py).
+/* tower_rows.c - the rows that a vision encoder computes of a picture, for comparing with other programs (check_towers.py).
  *
  *     tower_rows MMPROJ WIDTH HEIGHT [PIXELS OUT [LEVEL [THREADS]]]
  *
