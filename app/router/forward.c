@@ -8,7 +8,7 @@
 
 #include "router/affinity.h"
 #include "router/client.h"
-#include "router/said.h"
+#include "router/replay.h"
 
 enum {
     MOST_HELD = 1 << 20, /* bytes of an answer that are kept for a slow client before the server is paused */
@@ -65,7 +65,7 @@ typedef struct passing {
     char type[96];    /* its Content-Type */
     char end[2];      /* the last two bytes that the client has got */
     double given_at;  /* monotonic: when the client got bytes last */
-    router_said said; /* the text that the client has got */
+    router_replay replay; /* the text that the client has got */
     app_text resent;  /* the body that another server gets, with that text; empty: the client's */
 } passing;
 
@@ -148,7 +148,7 @@ static void restart(passing *p)
     p->status = 0;
     p->state = WAITING;
     p->resent.n = 0;
-    if (!p->makes || !router_said_body(&p->said, p->call->body.data ? p->call->body.data : "", p->call->body.n, &p->resent))
+    if (!p->makes || !router_replay_body(&p->replay, p->call->body.data ? p->call->body.data : "", p->call->body.n, &p->resent))
         p->resent.n = 0;
 }
 
@@ -248,7 +248,7 @@ static void finish(passing *p)
     const uint64_t bit = (uint64_t)1 << (p->target - p->router->targets);
     p->status = status;
     if (p->told && status != 200 && !is_busy(status) && p->resent.n) { /* perhaps it is what was added to the body */
-        router_said_free(&p->said);
+        router_replay_free(&p->replay);
         leave(p, false, "");
         restart(p);
         return;
@@ -434,7 +434,7 @@ static void passing_free(void *user)
     leave(p, false, "");
     app_text_free(&p->in);
     app_text_free(&p->resent);
-    router_said_free(&p->said);
+    router_replay_free(&p->replay);
     free(p);
 }
 
@@ -476,7 +476,7 @@ static ptrdiff_t give(passing *p, char *out, size_t most)
     memcpy(out, p->in.data + p->at, n);
     p->at += n;
     sum_add(&p->given, out, n);
-    if (p->makes) router_said_add(&p->said, out, n);
+    if (p->makes) router_replay_add(&p->replay, out, n);
     for (size_t i = n > 2 ? n - 2 : 0; i < n; i++) p->end[0] = p->end[1], p->end[1] = out[i];
     p->given_at = app_now();
     serve_use_drop(&p->call->use, n);
