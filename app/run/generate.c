@@ -153,7 +153,8 @@ static json_t *json_logprob(const app_models *models, aerie_logprob it)
     return json;
 }
 
-json_t *app_json_logprobs(const app_models *models, const app_answer *answer)
+/* [{"id", "token", "logprob", "top": [...]}, ...] */
+static json_t *logprobs_json(const app_models *models, const app_answer *answer)
 {
     json_t *list = json_array(), *top = NULL;
     for (size_t i = 0; list && i < answer->n_logprobs; i++) {
@@ -188,7 +189,7 @@ json_t *app_json_answer(const app_generation *g, size_t i)
     if (error->status != AERIE_OK) return json_pack("{s:o}", "error", app_json_text(error->text, strlen(error->text)));
     json_t *json = json_pack("{s:o, s:o, s:o}", "text", app_json_text(a->text.data, a->text.n), "ids",
                              app_json_ids(a->ids, a->n_ids), "stats", app_json_stats(&g->stats[i]));
-    if (g->options->n_logprobs) app_json_put(json, "logprobs", app_json_logprobs(g->models, a));
+    if (g->options->n_logprobs) app_json_put(json, "logprobs", logprobs_json(g->models, a));
     if (g->show != APP_SHOW_LINES) return json;
     char title[80];
     app_prompt_title(&g->prompts->items[i], title);

@@ -68,8 +68,6 @@ int app_generate(app_generation *generation, aerie_session *session);
 int app_generate_in_turns(app_generation *generations, aerie_session *const *sessions, size_t n);
 /* --color-drafts, and standard output is a terminal that may be coloured; says which colour means what. */
 bool app_wants_color(const app_options *options);
-/* [{"id", "token", "logprob", "top": [...]}, ...] */
-json_t *app_json_logprobs(const app_models *models, const app_answer *answer);
 /* With a grammar: says which answers are not texts of it, because something ended them too early; APP_FAILED if there are
  * any. */
 int app_generation_check(const app_generation *generation);

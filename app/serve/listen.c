@@ -250,7 +250,8 @@ static void drain(serve_server *server, const sigset_t *set)
     end_for_sure();
 }
 
-int serve_http_run(serve_server *server)
+/* Listens and answers until a signal arrives and running requests have ended. */
+static int run_http(serve_server *server)
 {
     sigset_t set;
     int got = 0;
@@ -305,7 +306,7 @@ int serve_run(serve_server *server, int (*prepare)(serve_server *server))
     connections.most_per_address = o->max_per_address == UINT32_MAX ? (connections.most + 1) / 2 : o->max_per_address;
     int bad = prepare ? prepare(server) : APP_DONE;
     if (!bad) bad = serve_keys_read(&server->keys, o);
-    if (!bad) bad = serve_http_run(server);
+    if (!bad) bad = run_http(server);
     serve_keys_free(&server->keys);
     sem_destroy(&server->work);
     sem_destroy(&server->large_work);

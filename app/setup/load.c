@@ -108,7 +108,8 @@ static aerie_log log_of(bool silent, bool verbose)
     return (aerie_log){on_log, &least[silent ? 2 : !verbose]};
 }
 
-aerie_log app_log(const app_options *options)
+/* A log for the library: prints warnings, and with --verbose everything. */
+static aerie_log program_log(const app_options *options)
 {
     return log_of(false, options->verbose);
 }
@@ -126,7 +127,7 @@ static int load_one(aerie_model **model, const char *path, const app_options *op
     aerie_model_params params = options->model_params;
     aerie_error error = {0};
     int shown = -1;
-    params.log = app_log(options);
+    params.log = program_log(options);
     if (!options->quiet && isatty(STDERR_FILENO)) {
         params.progress = on_loaded;
         params.user = &shown;
@@ -149,7 +150,7 @@ static aerie_status load_head(aerie_drafter_head **head, const aerie_model *mode
     params.mmap = options->model_params.mmap;
     params.no_mmap = options->model_params.no_mmap;
     params.n_vocab = options->draft_vocab;
-    params.log = app_log(options);
+    params.log = program_log(options);
     return aerie_drafter_head_load(head, model, path, &params, error);
 }
 

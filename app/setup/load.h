@@ -58,8 +58,6 @@ void app_progress_clear(int *shown);
 /* Prints a line such as "speculation: ngram, up to 16 tokens ahead, tree" on standard error, if wanted; a draft model that is
  * not used is always reported. */
 void app_say_speculation(const aerie_session *session, const app_options *options, bool wanted);
-/* A log for the library: prints warnings, and with --verbose everything. */
-aerie_log app_log(const app_options *options);
 /* "31,204 of 49,152 tokens shared (97.1% of a sample text)" if the draft model has another vocabulary, otherwise "". */
 const char *app_shared_tokens(char out[96], const aerie_session *session);
 

@@ -44,7 +44,9 @@ static int cannot_write(const char *path)
     return app_error(APP_FAILED, "cannot write '%s': %s", path, strerror(errno));
 }
 
-int app_train_check_output(const char *option, const char *path, const char *const *read, size_t n_read)
+/* An output may be no file that the command reads, by whatever link, and must be a regular file if it is there. path NULL: not
+ * given. */
+static int check_output(const char *option, const char *path, const char *const *read, size_t n_read)
 {
     struct stat out, in;
     if (!path) return APP_DONE;
@@ -60,7 +62,8 @@ int app_train_check_output(const char *option, const char *path, const char *con
     return app_check_writable(option, path);
 }
 
-int app_records_open(FILE **file, const char *path)
+/* The file to append lines to; what comes after its last newline (an interrupted write) is cut off. */
+static int records_open(FILE **file, const char *path)
 {
     app_text text = {0};
     size_t n_whole = 0;
@@ -77,7 +80,8 @@ int app_records_open(FILE **file, const char *path)
     return *file ? APP_DONE : cannot_write(path);
 }
 
-int app_records_write(FILE *file, const char *path, json_t *object)
+/* One line; the object is released. NULL means that memory was short, and is an error. */
+static int records_write(FILE *file, const char *path, json_t *object)
 {
     char *text = object && !app_json_failed() ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
@@ -156,7 +160,7 @@ static int open_output(work *w)
     const char *path = w->options->train.output;
     w->done = json_object();
     if (!w->done) return app_error_memory("the ids");
-    const int bad = app_records_open(&w->out, path);
+    const int bad = records_open(&w->out, path);
     return bad ? bad : app_records_read(path, note_done, w);
 }
 
@@ -315,7 +319,7 @@ static void end_job(work *w, job *j)
     const char *id = json_string_value(json_object_get(j->line, "id"));
     if (w->features.path && !json_object_get(w->features.done, id)) w->bad = write_features(w, j);
     if (!w->bad && !json_object_get(w->done, id))
-        w->bad = app_records_write(w->out, w->options->train.output, w->is_turns ? turn_line(w, j) : answer_line(w, j));
+        w->bad = records_write(w->out, w->options->train.output, w->is_turns ? turn_line(w, j) : answer_line(w, j));
     free(j->answer);
     j->answer = NULL;
     app_feature_rows_free(&j->rows);
@@ -486,8 +490,8 @@ int app_train_data(const app_options *options)
         return app_error(APP_USAGE, "--features goes with the step 'answers'; 'train-data %s' cannot write them", step);
     if (!options->train.output) return app_error(APP_USAGE, "'train-data %s' needs a file to write: -o FILE", step);
     const char *const read[] = {options->model, is_turns ? NULL : words->items[1], options->train.features};
-    int bad = app_train_check_output("-o", options->train.output, read, 3);
-    if (!bad) bad = app_train_check_output("--features", options->train.features, read, 2);
+    int bad = check_output("-o", options->train.output, read, 3);
+    if (!bad) bad = check_output("--features", options->train.features, read, 2);
     if (!bad) bad = app_models_load(&models, options, false);
     if (!bad) bad = app_need_text(&models, options);
     if (bad) return bad;

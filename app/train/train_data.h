@@ -16,13 +16,6 @@
 /* Calls back with every line's object (borrowed) and its number from 1; a status other than APP_DONE ends it. */
 typedef int app_line_callback(void *user, json_t *object, size_t line);
 int app_records_read(const char *path, app_line_callback *callback, void *user);
-/* The file to append lines to; what comes after its last newline (an interrupted write) is cut off. */
-int app_records_open(FILE **file, const char *path);
-/* An output may be no file that the command reads, by whatever link, and must be a regular file if it is there. path NULL: not
- * given. */
-int app_train_check_output(const char *option, const char *path, const char *const *read, size_t n_read);
-/* One line; the object is released. NULL means that memory was short, and is an error. */
-int app_records_write(FILE *file, const char *path, json_t *object);
 
 /* Progress on standard error from time to time: "what: done of total, rate tokens/s". */
 typedef struct app_progress_line {

@@ -89,7 +89,8 @@ char *ae_arena_strndup(ae_arena *arena, const char *text, size_t n)
     return copy;
 }
 
-void ae_arena_reset(ae_arena *arena)
+/* Forgets everything, but keeps the newest chunk for reuse. */
+static void arena_reset(ae_arena *arena)
 {
     ae_arena_chunk *keep = arena->chunk;
     if (keep) {
@@ -105,7 +106,7 @@ void ae_arena_reset(ae_arena *arena)
 
 void ae_arena_free(ae_arena *arena)
 {
-    ae_arena_reset(arena);
+    arena_reset(arena);
     free(arena->chunk);
     arena->chunk = NULL;
 }

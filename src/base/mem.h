@@ -46,8 +46,6 @@ void ae_arena_init(ae_arena *arena, size_t chunk_bytes);
 /* Zeroed, aligned to 16; NULL when out of memory. n == 0 gives a valid pointer. */
 void *ae_arena_alloc(ae_arena *arena, size_t n, size_t size);
 char *ae_arena_strndup(ae_arena *arena, const char *text, size_t n);
-/* Forgets everything, but keeps the newest chunk for reuse. */
-void ae_arena_reset(ae_arena *arena);
 void ae_arena_free(ae_arena *arena);
 
 /* ---- Layout: the parts of one large block ----------------------------------------------- */

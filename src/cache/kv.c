@@ -236,16 +236,6 @@ ae_kv_store *ae_kv_pages(const ae_kv *kv)
     return kv->devices[0].store;
 }
 
-const int32_t *ae_kv_tables(const ae_kv *kv)
-{
-    return kv->devices[0].tables;
-}
-
-const int32_t *ae_kv_part_tables(const ae_kv *kv)
-{
-    return kv->devices[0].part_tables;
-}
-
 uint32_t ae_kv_table_stride(const ae_kv *kv)
 {
     return kv->max_pages;

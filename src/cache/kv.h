@@ -102,7 +102,9 @@ uint32_t ae_kv_n_live(const ae_kv *kv, uint32_t seq);
 typedef struct ae_kv_view {
     ae_kv_store *pages; /* layers without a window, in the order of the options */
     ae_kv_store *parts; /* layers with a window; NULL: there are none */
-    const int32_t *tables, *part_tables; /* see ae_kv_tables and ae_kv_part_tables */
+    const int32_t *tables;      /* (device) [n_seqs][ae_kv_table_stride] page numbers of each sequence, as last uploaded */
+    const int32_t *part_tables; /* (device) the same shape, for layers with a window: parts of the pages that the sequence
+                                 * needs, 0 elsewhere */
 } ae_kv_view;
 ae_kv_view ae_kv_on(const ae_kv *kv, uint32_t i_device);
 /* The store of the first device's layers without a window. */
@@ -110,10 +112,6 @@ ae_kv_store *ae_kv_pages(const ae_kv *kv);
 
 /* ---- Page tables on the device ---- */
 
-/* (device) [n_seqs][ae_kv_table_stride] page numbers of each sequence, as last uploaded. */
-const int32_t *ae_kv_tables(const ae_kv *kv);
-/* (device) The same shape: parts of the pages that the sequence needs, 0 elsewhere. For layers with a window. */
-const int32_t *ae_kv_part_tables(const ae_kv *kv);
 uint32_t ae_kv_table_stride(const ae_kv *kv);
 /* Sends both tables of a sequence to the devices. To be called before each pass with rows of that sequence. */
 void ae_kv_upload_table(ae_kv *kv, ae_stream *stream, uint32_t seq);

@@ -19,8 +19,9 @@
 #include "mkhead.h"
 #define MAX_REQUESTS 64
 #include "spec_rig.inc"
+#include "mixed_requests.inc"
 
-enum { N_REQUESTS = 8, N_TEXT = 60, N_PREDICT = 20, N_PREDICT_MANY = 8 };
+enum { N_PREDICT_MANY = 8 };
 
 /* Models of mkarch_table.c. */
 static const char *const targets[] = {"qwen2", "qwen35", "nemotron_h", "lfm2", "deepseek2", "gemma3"};
@@ -64,15 +65,11 @@ static const struct way {
 
 static aerie_model *models[N_TARGETS];
 static aerie_drafter_head *heads[N_TARGETS][N_KINDS];
-static aerie_grammar *grammar;
-static int32_t tokens[MAX_REQUESTS][N_TEXT];
 
 static int make_all(void **state)
 {
     (void)state;
     aerie_error error = {0};
-    static const char words[] = "root ::= [a-z ]*";
-    uint64_t random = 5;
     if (!mkdtemp(folder)) return 1;
     for (size_t i = 0; i < N_TARGETS; i++) {
         char path[128];
@@ -88,10 +85,7 @@ static int make_all(void **state)
         }
         unlink(path);
     }
-    need(aerie_grammar_create(&grammar, words, sizeof words - 1, &error), &error);
-    for (size_t i = 0; i < MAX_REQUESTS; i++)
-        for (size_t k = 0; k < N_TEXT; k++) tokens[i][k] = 3 + (int32_t)(mk_random(&random) % 250);
-    memcpy(tokens[5], tokens[4], 40 * sizeof **tokens); /* a prefix to share */
+    make_mixed();
     return 0;
 }
 
@@ -102,7 +96,7 @@ static int drop_all(void **state)
         for (size_t k = 0; k < N_KINDS; k++) aerie_drafter_head_free(heads[i][k]);
         aerie_model_free(models[i]);
     }
-    aerie_grammar_free(grammar);
+    free_mixed();
     return rmdir(folder);
 }
 
@@ -110,8 +104,6 @@ static int drop_all(void **state)
 static void run_all(const aerie_model *model, const aerie_spec *spec, uint32_t n_seqs, bool fixed, uint32_t sampling, size_t n,
                     run *r)
 {
-    static const size_t lengths[N_REQUESTS] = {1, 2, 17, N_TEXT, 50, 50, 33, 5};
-    static const char *const stop[] = {"e", "qu"};
     aerie_error error = {0};
     aerie_session *session;
     static aerie_request requests[MAX_REQUESTS];
@@ -120,13 +112,8 @@ static void run_all(const aerie_model *model, const aerie_spec *spec, uint32_t n
     p.n_ctx = MKARCH_CTX, p.n_seqs = n_seqs, p.n_batch = 48, p.n_threads = n_seqs == 3 ? 2 : 1, p.spec = *spec;
     need(ae_session_create_for_test(&session, model, &p, &(ae_session_test){.fixed = fixed}, &error), &error);
     for (size_t i = 0; i < n; i++) {
-        requests[i] = aerie_request_default();
-        requests[i].tokens = tokens[i], requests[i].n_tokens = lengths[i % N_REQUESTS];
-        requests[i].n_predict = n > N_REQUESTS ? N_PREDICT_MANY : N_PREDICT;
-        requests[i].ignore_eos = true;
-        requests[i].grammar = i % 3 == 2 ? grammar : NULL;
-        requests[i].sampling = sampling_of((sampling + (uint32_t)(i / N_REQUESTS)) % N_SAMPLINGS);
-        if (i % 4 == 3) requests[i].stop = stop, requests[i].n_stop = 2;
+        requests[i] = mixed_request(i, sampling, 3);
+        if (n > N_REQUESTS) requests[i].n_predict = N_PREDICT_MANY;
     }
     memset(r, 0, sizeof *r);
     r->n = n;

@@ -19,8 +19,7 @@
 #include "mklora.h"
 #define MAX_REQUESTS 64
 #include "spec_rig.inc"
-
-enum { N_REQUESTS = 8, N_TEXT = 60, N_PREDICT = 20 };
+#include "mixed_requests.inc"
 
 static const struct way {
     aerie_tree tree;
@@ -36,14 +35,10 @@ static const struct way {
 
 static aerie_model *model;
 static aerie_adapter *adapters[2]; /* for drafts, for requests */
-static aerie_grammar *grammar;
-static int32_t tokens[MAX_REQUESTS][N_TEXT];
 
 static int make(void **state)
 {
-    static const char words[] = "root ::= [a-z ]*";
     aerie_error error = {0};
-    uint64_t random = 5;
     (void)state;
     if (!mkdtemp(folder)) return 1;
     char path[128], lora[128];
@@ -58,10 +53,7 @@ static int make(void **state)
         unlink(lora);
     }
     unlink(path);
-    need(aerie_grammar_create(&grammar, words, sizeof words - 1, &error), &error);
-    for (size_t i = 0; i < MAX_REQUESTS; i++)
-        for (size_t k = 0; k < N_TEXT; k++) tokens[i][k] = 3 + (int32_t)(mk_random(&random) % 250);
-    memcpy(tokens[5], tokens[4], 40 * sizeof **tokens); /* a prefix to share */
+    make_mixed();
     return 0;
 }
 
@@ -70,14 +62,12 @@ static int drop(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) aerie_adapter_free(adapters[i]);
     aerie_model_free(model);
-    aerie_grammar_free(grammar);
+    free_mixed();
     return rmdir(folder);
 }
 
 static void run_all(const aerie_spec *spec, uint32_t n_seqs, bool fixed, uint32_t sampling, size_t n, run *r)
 {
-    static const size_t lengths[N_REQUESTS] = {1, 2, 17, N_TEXT, 50, 50, 33, 5};
-    static const char *const stop[] = {"e", "qu"};
     static const aerie_adapter_use use = {0, 0.7f};
     aerie_error error = {0};
     aerie_session *session;
@@ -89,12 +79,7 @@ static void run_all(const aerie_spec *spec, uint32_t n_seqs, bool fixed, uint32_
     p.adapters = (const aerie_adapter *const *)&adapters[1], p.n_adapters = 1;
     need(ae_session_create_for_test(&session, model, &p, &(ae_session_test){.fixed = fixed}, &error), &error);
     for (size_t i = 0; i < n; i++) {
-        requests[i] = aerie_request_default();
-        requests[i].tokens = tokens[i], requests[i].n_tokens = lengths[i % N_REQUESTS], requests[i].n_predict = N_PREDICT;
-        requests[i].ignore_eos = true;
-        requests[i].grammar = i % 3 == 2 ? grammar : NULL;
-        requests[i].sampling = sampling_of((sampling + (uint32_t)(i / N_REQUESTS)) % N_SAMPLINGS);
-        if (i % 4 == 1) requests[i].stop = stop, requests[i].n_stop = 2;
+        requests[i] = mixed_request(i, sampling, 1);
         if (i % 5 == 3) requests[i].adapters = &use, requests[i].n_adapters = 1;
     }
     memset(r, 0, sizeof *r);

@@ -29,7 +29,7 @@ void serve_slots_clean(const char *folder);
  * NULL, the body already is a chat completion's.
  */
 void serve_chat_run(serve_call *call, serve_ask_step *convert, const serve_dialect *as);
-serve_ask_step serve_messages_convert, serve_responses_convert; /* messages.c, responses_request.c */
+serve_ask_step serve_responses_convert; /* responses_request.c */
 
 /* Return an error in the dialect's JSON. */
 json_t *serve_messages_error(const serve_error *error);

@@ -321,7 +321,7 @@ static bool convert_output(json_t *out, const json_t *body, serve_error *error)
 }
 
 /* Replaces the body by that of a chat completion. */
-bool serve_messages_convert(serve_ask *ask, serve_error *error)
+static bool messages_convert(serve_ask *ask, serve_error *error)
 {
     static const char *const same[] = {"model", "max_tokens", "temperature",    "top_p",   "top_k",               "stream",
                                        "seed",  "min_p",      "return_origins", "grammar", "logit_bias",
@@ -489,7 +489,7 @@ static const serve_dialect dialect = {"msg_", "text/event-stream", begin, delta,
 
 void serve_post_messages(serve_call *call)
 {
-    serve_chat_run(call, serve_messages_convert, &dialect);
+    serve_chat_run(call, messages_convert, &dialect);
 }
 
 void serve_post_count(serve_call *call)
@@ -498,7 +498,7 @@ void serve_post_count(serve_call *call)
     serve_error error = {0};
     json_t *json = NULL;
     sem_wait(call->work);
-    if (serve_ask_read(&ask, call, &error) && serve_messages_convert(&ask, &error) && serve_ask_model(&ask, &error) &&
+    if (serve_ask_read(&ask, call, &error) && messages_convert(&ask, &error) && serve_ask_model(&ask, &error) &&
         serve_ask_messages(&ask, &error))
         json = json_pack("{s:I}", "input_tokens", (json_int_t)ask.n_tokens);
     serve_text_end(&ask, call, json, &error);

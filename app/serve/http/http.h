@@ -132,8 +132,6 @@ bool serve_call_half_closed(const serve_call *call);
 /* Returns the value of a header of the request, valid while it is answered; NULL: none. */
 const char *serve_call_header(const serve_call *call, const char *name);
 
-/* Listens and answers until a signal arrives and running requests have ended. */
-int serve_http_run(serve_server *server);
 
 /* ---- keys.c ------------------------------------------------------------------------------------------- */
 
@@ -151,8 +149,6 @@ uint64_t serve_keys_scope(const serve_server *server, size_t i_key, const char *
 /* Returns aerie_request.client: a number for the call's API key, else for its address (of IPv6 the first 64 bits); 0: a Unix
  * socket's. */
 uint64_t serve_keys_client(const serve_call *call);
-/* Whether the name [n] is in a comma-separated list, or the list contains "*". Ignores case. */
-bool serve_list_has(const char *list, const char *name, size_t n);
 /* Whether requests with this Host header are allowed. */
 bool serve_host_allowed(const serve_server *server, const char *host);
 /* Whether a request without an Origin is allowed, by its headers Sec-Fetch-Site and -Mode; open: the route needs no key. */

@@ -179,7 +179,7 @@ uint64_t serve_keys_scope(const serve_server *server, size_t i_key, const char *
 
 /* ---- Lists ------------------------------------------------------------------------------------------------ */
 
-bool serve_list_has(const char *list, const char *name, size_t n)
+static bool list_has(const char *list, const char *name, size_t n)
 {
     for (const char *at = list; at; at = strchr(at, ',')) {
         at += *at == ',';
@@ -224,7 +224,7 @@ bool serve_host_allowed(const serve_server *server, const char *host)
     const size_t n = host_name(host, &name);
     const char *list = server->o->allowed_hosts;
     if (!list && !server->loopback) return true;
-    if (is_address(name, n) || is_localhost(name, n) || (list && serve_list_has(list, name, n))) return true;
+    if (is_address(name, n) || is_localhost(name, n) || (list && list_has(list, name, n))) return true;
     return server->o->host && strlen(server->o->host) == n && strncasecmp(server->o->host, name, n) == 0;
 }
 
@@ -236,7 +236,7 @@ bool serve_site_allowed(const serve_server *server, const char *site, const char
     const char *list = server->o->cors_origins;
     if (strcmp(site, "cross-site") && strcmp(site, "same-site")) return true;
     if (open && mode && strcmp(mode, "navigate") == 0) return true;
-    return list && serve_list_has(list, "*", 1);
+    return list && list_has(list, "*", 1);
 }
 
 bool serve_origin_allowed(const serve_server *server, const char *origin, const char *host, bool *cors)
@@ -244,5 +244,5 @@ bool serve_origin_allowed(const serve_server *server, const char *origin, const 
     const char *list = server->o->cors_origins, *site = strstr(origin, "://");
     *cors = !host || !site || strcasecmp(site + 3, host) != 0;
     if (!*cors) return true;
-    return list && serve_list_has(list, origin, strlen(origin));
+    return list && list_has(list, origin, strlen(origin));
 }

@@ -471,12 +471,19 @@ static bool get_ready(serve_models *models, serve_model *m, const serve_call *ca
     return true;
 }
 
+/* Fills in the error that no model has this name, and returns false. */
+static bool unknown_model(const char *name, serve_error *error)
+{
+    error->code = "model_not_found";
+    return serve_fail(error, 404, "model", "there is no model '%.200s'; /v1/models lists them", name);
+}
+
 serve_model *serve_models_take(serve_models *models, const char *name, const serve_call *call, serve_error *error)
 {
     serve_model *m = serve_models_find(models, name), *last = NULL;
     bool ready = false;
     if (!m) {
-        serve_models_unknown(name, error);
+        unknown_model(name, error);
         return NULL;
     }
     while (!ready && m != last) { /* of a request that names none another one is tried while there is any */
@@ -492,17 +499,11 @@ serve_model *serve_models_take(serve_models *models, const char *name, const ser
     return ready ? last : NULL;
 }
 
-bool serve_models_unknown(const char *name, serve_error *error)
-{
-    error->code = "model_not_found";
-    return serve_fail(error, 404, "model", "there is no model '%.200s'; /v1/models lists them", name);
-}
-
 serve_model *serve_models_look(serve_models *models, const char *name, serve_error *error)
 {
     serve_model *m = serve_models_find(models, name);
     if (!m) {
-        serve_models_unknown(name, error);
+        unknown_model(name, error);
         return NULL;
     }
     if (serve_model_use(models, m)) return m;

@@ -113,8 +113,6 @@ void serve_models_free(serve_models *models);
 serve_model *serve_models_take(serve_models *models, const char *name, const serve_call *call, serve_error *error);
 /* The same for a model that is already loaded; it never loads one. */
 serve_model *serve_models_look(serve_models *models, const char *name, serve_error *error);
-/* Fills in the error that no model has this name, and returns false. */
-bool serve_models_unknown(const char *name, serve_error *error);
 /* Notes that the model was used: it stays loaded for `keep` seconds after it is given back, NAN: for --sleep-idle-seconds. Code
  * that only reads facts of a model does not call this. */
 void serve_models_used(serve_models *models, serve_model *model, double keep);

@@ -638,7 +638,9 @@ static bool fit(serve_ask *ask, const json_t *messages, const json_t *object, se
     return !high || render_without(ask, messages, object, high, error);
 }
 
-bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error)
+/* A conversation in OpenAI's shape, by the model's chat template. `object`: where tools, chat_template_kwargs and the like
+ * are. */
+static bool ask_chat(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error)
 {
     size_t n_marks = 0;
     const app_format *format = &ask->model->models.format;
@@ -666,5 +668,5 @@ bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object
 
 bool serve_ask_messages(serve_ask *ask, serve_error *error)
 {
-    return serve_ask_chat(ask, json_object_get(ask->body, "messages"), ask->body, error);
+    return ask_chat(ask, json_object_get(ask->body, "messages"), ask->body, error);
 }

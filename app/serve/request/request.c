@@ -200,7 +200,8 @@ static bool set_row(serve_ask *ask, const field_row *row, const json_t *v, const
     return true;
 }
 
-bool serve_ask_field(serve_ask *ask, const json_t *object, const char *field, const char *as, serve_error *error)
+/* Reads a field that has another name elsewhere, as if "name" had been given. Returns false if its type or range is wrong. */
+static bool ask_field(serve_ask *ask, const json_t *object, const char *field, const char *as, serve_error *error)
 {
     const json_t *v = serve_get(object, field);
     for (size_t i = 0; v && i < sizeof rows / sizeof *rows; i++)
@@ -224,7 +225,8 @@ static bool add_stop(serve_ask *ask, const json_t *v, const char *field, serve_e
     return true;
 }
 
-bool serve_ask_stops(serve_ask *ask, const json_t *value, const char *field, serve_error *error)
+/* Adds a stop string, or a list of them. */
+static bool ask_stops(serve_ask *ask, const json_t *value, const char *field, serve_error *error)
 {
     if (!value || json_is_null(value)) return true;
     if (!json_is_array(value)) return add_stop(ask, value, field, error);
@@ -400,12 +402,12 @@ bool serve_ask_fields(serve_ask *ask, serve_error *error)
     const serve_server *server = ask->server;
     if (!check_unsupported(body, ask->kind, error) || !serve_ask_lora(ask, error)) return false;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (!serve_ask_field(ask, body, rows[i].name, rows[i].name, error)) return false;
+        if (!ask_field(ask, body, rows[i].name, rows[i].name, error)) return false;
     if (ask->n > server->o->max_n)
         return serve_fail(error, 400, "n", "'n' may be %u at most (--max-n); found %u", (unsigned)server->o->max_n,
                           (unsigned)ask->n);
     if (!read_stream_options(ask, error) || !read_reasoning(ask, error) || !read_logprobs(ask, body, error)) return false;
-    if (!serve_ask_stops(ask, serve_get(body, "stop"), "stop", error) || !read_bias(ask, serve_get(body, "logit_bias"), error))
+    if (!ask_stops(ask, serve_get(body, "stop"), "stop", error) || !read_bias(ask, serve_get(body, "logit_bias"), error))
         return false;
     return serve_ask_grammar(ask, body, error) && read_samplers(ask, body, error) && read_breakers(ask, body, error);
 }

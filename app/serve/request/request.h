@@ -81,8 +81,6 @@ bool serve_ask_model(serve_ask *ask, serve_error *error);
 /* Reads the fields of OpenAI's and llama.cpp's requests and checks them together; without a model, only those that need
  * none. */
 bool serve_ask_fields(serve_ask *ask, serve_error *error);
-/* Reads a field that has another name elsewhere, as if "name" had been given. Returns false if its type or range is wrong. */
-bool serve_ask_field(serve_ask *ask, const json_t *object, const char *field, const char *as, serve_error *error);
 /* Replaces the request by its form in OpenAI's shape, and takes ownership of `body`. ok false: it could not be made, for lack
  * of memory unless *error says why. */
 bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error);
@@ -92,8 +90,6 @@ bool serve_ask_kept(const serve_ask *ask, serve_error *error);
 
 /* lora.c: reads the field "lora". */
 bool serve_ask_lora(serve_ask *ask, serve_error *error);
-/* Adds a stop string, or a list of them. */
-bool serve_ask_stops(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
 /* Restricts the answer to a JSON schema; value NULL: to any object. */
 bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
 /* Reads what restricts the whole answer: "grammar", "json_schema", "response_format", and vLLM's "structured_outputs". */
@@ -200,9 +196,6 @@ bool serve_ask_gap(serve_ask *ask, const json_t *prefix, const char *suffix, ser
 bool serve_ask_own_prompt(serve_ask *ask, serve_error *error);
 /* Reads the field "messages" as a conversation, with the request's own tools. */
 bool serve_ask_messages(serve_ask *ask, serve_error *error);
-/* A conversation in OpenAI's shape, by the model's chat template. `object`: where tools, chat_template_kwargs and the like
- * are. */
-bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error);
 /* Renders tidied messages with the template to text [n], to be freed with aerie_free; false: the template refuses them. */
 bool serve_ask_try(serve_ask *ask, json_t *messages, const json_t *object, char **text, size_t *n);
 /* The same, only rendered: text [n], to be freed with aerie_free. */

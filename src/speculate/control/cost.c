@@ -26,12 +26,13 @@ void ae_cost_init(ae_cost *c)
 
 /* ---- Measured over expected -------------------------------------------------------------------------- */
 
-void ae_ratios_add(ae_ratios *r, double ratio)
+static void ratios_add(ae_ratios *r, double ratio)
 {
     r->ratio[r->n_seen++ % AE_RATIOS] = (float)ratio;
 }
 
-double ae_ratios_usual(const ae_ratios *r)
+/* The lower quartile of the ratios: it corrects wrong expectations, and ignores a slow pass now and then. 1 while there are none. */
+static double ratios_usual(const ae_ratios *r)
 {
     const uint32_t n = r->n_seen < AE_RATIOS ? r->n_seen : AE_RATIOS;
     float sorted[AE_RATIOS + 1] = {1}; /* a 1 is added, since the first two are not enough */
@@ -87,7 +88,7 @@ static void check_drift(ae_cost *c, uint32_t n_rows, double ratio)
     if (c->n_odd < (ratio < c->drift ? ODD_FASTER : ODD_SLOWER)) return;
     c->n_odd = 0;
     c->drift_ratios.n_seen = 0;
-    for (int i = 0; i < AE_RATIOS; i++) ae_ratios_add(&c->drift_ratios, ratio);
+    for (int i = 0; i < AE_RATIOS; i++) ratios_add(&c->drift_ratios, ratio);
     for (uint32_t b = 0; b < AE_T_BUCKETS; b++) ae_curve_forget(&c->pass[b], c->last_agreed, n_rows);
     c->last_agreed = c->clock;
 }
@@ -97,16 +98,16 @@ double ae_cost_saw_pass(ae_cost *c, const ae_round *r, uint32_t n_rows, double s
     ae_curve *curve = &c->pass[r->prompts ? AE_T_BUCKETS : bucket_of(r->n_context)];
     const ae_times *t = ae_curve_times(curve, n_rows);
     if (!r->prompts && ae_times_trusted(t, c->clock)) {
-        ae_ratios_add(&c->drift_ratios, seconds / (double)t->typical);
+        ratios_add(&c->drift_ratios, seconds / (double)t->typical);
         if (n_rows == r->n_rows) check_drift(c, n_rows, seconds / (double)t->typical);
-        c->drift = ae_ratios_usual(&c->drift_ratios);
+        c->drift = ratios_usual(&c->drift_ratios);
         if (c->drift < 1 / MOST_DRIFT) c->drift = 1 / MOST_DRIFT;
         if (c->drift > MOST_DRIFT) c->drift = MOST_DRIFT;
     }
     seconds /= c->drift;
     ae_curve_add(curve, n_rows, seconds, c->clock);
     if (n_rows > r->n_rows && c->known) {
-        ae_ratios_add(&c->pass_ratios, seconds / ae_line_at(&c->now, n_rows));
+        ratios_add(&c->pass_ratios, seconds / ae_line_at(&c->now, n_rows));
         c->last_drafts = c->clock;
     }
     return seconds;
@@ -119,8 +120,8 @@ double ae_cost_pass(const ae_cost *c, double n_rows, bool hope)
 
 void ae_cost_saw_whole(ae_cost *c, bool network, double ratio)
 {
-    ae_ratios_add(&c->whole[network], ratio);
-    const double more = ae_ratios_usual(&c->whole[1]) / ae_ratios_usual(&c->whole[0]);
+    ratios_add(&c->whole[network], ratio);
+    const double more = ratios_usual(&c->whole[1]) / ratios_usual(&c->whole[0]);
     c->extra = !c->whole[1].n_seen || more < 1 ? 1 : more < MOST_EXTRA ? more : MOST_EXTRA;
 }
 
@@ -152,7 +153,7 @@ void ae_cost_begin(ae_cost *c, const ae_round *r)
     c->known = pass_line(c, r->n_context, r->prompts, false, &c->now);
     pass_line(c, r->n_context, r->prompts, true, &c->hope);
     c->n_plain = r->n_rows;
-    const double usual = ae_ratios_usual(&c->pass_ratios), age = c->clock - c->last_drafts;
+    const double usual = ratios_usual(&c->pass_ratios), age = c->clock - c->last_drafts;
     c->usual = usual > 1 ? 1 + (usual - 1) * USUAL_FRESH / (USUAL_FRESH + age) : 1;
     c->plain = ae_line_at(&c->now, r->n_rows);
     c->worth = worth(c, r);
@@ -206,8 +207,8 @@ double ae_price_of(const ae_price *p, double n, uint32_t n_levels)
 double ae_price_saw(ae_price *p, uint32_t clock, uint32_t n, uint32_t n_levels, double first, double others)
 {
     const double seconds = first + others, expected = ae_price_known(p) ? ae_price_of(p, n, n_levels) : seconds;
-    if (expected > 0) ae_ratios_add(&p->ratios, seconds / expected);
-    const double usual = expected * ae_ratios_usual(&p->ratios), least = 1e-4 * first; /* a curve takes no time of 0 */
+    if (expected > 0) ratios_add(&p->ratios, seconds / expected);
+    const double usual = expected * ratios_usual(&p->ratios), least = 1e-4 * first; /* a curve takes no time of 0 */
     ae_curve_add(&p->first, n, first, clock);
     if (n_levels > 1) ae_curve_add(&p->level, n, others / (n_levels - 1) > least ? others / (n_levels - 1) : least, clock);
     ae_price_begin(p, clock);

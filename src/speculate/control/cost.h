@@ -31,9 +31,6 @@ typedef struct ae_ratios {
     uint32_t n_seen;
 } ae_ratios;
 
-void ae_ratios_add(ae_ratios *r, double ratio);
-/* Their lower quartile: it corrects wrong expectations, and ignores a slow pass now and then. 1 while there are none. */
-double ae_ratios_usual(const ae_ratios *r);
 
 /* A network's price. */
 typedef struct ae_price {

@@ -69,14 +69,14 @@ aerie_status ae_jinja_descend(ae_jinja_run *r)
 
 /* ---- Scopes ----------------------------------------------------------------------------- */
 
-ae_jinja_scope *ae_jinja_scope_new(ae_jinja_run *r, ae_jinja_scope *parent)
+static ae_jinja_scope *scope_new(ae_jinja_run *r, ae_jinja_scope *parent)
 {
     ae_jinja_scope *scope = ae_value_alloc(&r->heap, 1, sizeof *scope);
     if (scope) scope->parent = parent;
     return scope;
 }
 
-aerie_status ae_jinja_bind(ae_jinja_run *r, ae_jinja_scope *scope, const ae_string *name, ae_value value)
+static aerie_status bind_name(ae_jinja_run *r, ae_jinja_scope *scope, const ae_string *name, ae_value value)
 {
     for (ae_jinja_binding *b = scope->first; b; b = b->next) {
         if (!ae_string_equal(b->name, name)) continue;
@@ -117,7 +117,7 @@ static aerie_status assign_namespace(ae_jinja_run *r, const ae_jinja_node *targe
 
 static aerie_status assign(ae_jinja_run *r, const ae_jinja_node *target, ae_value value)
 {
-    if (target->type == NODE_NAME) return ae_jinja_bind(r, r->scope, target->name, value);
+    if (target->type == NODE_NAME) return bind_name(r, r->scope, target->name, value);
     if (target->type == NODE_NSREF) return assign_namespace(r, target, value);
     ae_value items;
     size_t n = 0, i = 0;
@@ -131,7 +131,7 @@ static aerie_status assign(ae_jinja_run *r, const ae_jinja_node *target, ae_valu
 
 /* ---- Blocks ----------------------------------------------------------------------------- */
 
-aerie_status ae_jinja_capture(ae_jinja_run *r, const ae_jinja_node *list, ae_value *out)
+static aerie_status capture(ae_jinja_run *r, const ae_jinja_node *list, ae_value *out)
 {
     ae_jinja_text text = {0}, *outer = r->output;
     r->output = &text;
@@ -143,7 +143,7 @@ aerie_status ae_jinja_capture(ae_jinja_run *r, const ae_jinja_node *list, ae_val
 static aerie_status exec_in_scope(ae_jinja_run *r, ae_jinja_scope *parent, const ae_jinja_node *list)
 {
     ae_jinja_scope *outer = r->scope;
-    r->scope = ae_jinja_scope_new(r, parent);
+    r->scope = scope_new(r, parent);
     if (!r->scope) return ae_jinja_fail_heap(r);
     AE_TRY(ae_jinja_exec(r, list));
     r->scope = outer;
@@ -199,13 +199,13 @@ static aerie_status exec_filter_block(ae_jinja_run *r, const ae_jinja_node *node
 
 static aerie_status exec_with(ae_jinja_run *r, const ae_jinja_node *node)
 {
-    ae_jinja_scope *outer = r->scope, *inner = ae_jinja_scope_new(r, outer);
+    ae_jinja_scope *outer = r->scope, *inner = scope_new(r, outer);
     if (!inner) return ae_jinja_fail_heap(r);
     /* All values are of the outer scope: none sees the names that stand next to it. */
     for (const ae_jinja_node *set = node->a; set; set = set->next) {
         ae_value value;
         AE_TRY(ae_jinja_eval(r, set->b, &value));
-        AE_TRY(ae_jinja_bind(r, inner, set->name, value));
+        AE_TRY(bind_name(r, inner, set->name, value));
     }
     r->scope = inner;
     AE_TRY(ae_jinja_exec(r, node->b));
@@ -222,7 +222,7 @@ static aerie_status filter_items(ae_jinja_run *r, const ae_jinja_node *node, ae_
     if (!ae_value_array(&r->heap, AE_ARRAY_LIST, 0, out)) return ae_jinja_fail_heap(r);
     for (size_t i = 0; i < items.as.array->n; i++) {
         ae_value test;
-        r->scope = ae_jinja_scope_new(r, outer);
+        r->scope = scope_new(r, outer);
         if (!r->scope) return ae_jinja_fail_heap(r);
         AE_TRY(assign(r, node->a, items.as.array->items[i]));
         AE_TRY(ae_jinja_eval(r, node->e, &test));
@@ -247,11 +247,11 @@ aerie_status ae_jinja_run_loop(ae_jinja_run *r, const ae_jinja_node *node, ae_va
     for (size_t i = 0; i < loop->n && r->flow != FLOW_BREAK; i++) {
         AE_JINJA_CHARGE(r, 1);
         loop->i = i;
-        if (!inner) inner = ae_jinja_scope_new(r, outer);
+        if (!inner) inner = scope_new(r, outer);
         if (!inner) return ae_jinja_fail_heap(r);
         r->scope = inner;
         uint64_t n_macros = r->n_macros;
-        AE_TRY(ae_jinja_bind(r, r->scope, r->name_loop, (ae_value){.kind = AE_VALUE_LOOP, .as.loop = loop}));
+        AE_TRY(bind_name(r, r->scope, r->name_loop, (ae_value){.kind = AE_VALUE_LOOP, .as.loop = loop}));
         AE_TRY(assign(r, node->a, loop->items[i]));
         AE_TRY(ae_jinja_exec(r, node->c));
         /* As in jinja2, `else` also runs when every iteration was cut short. */
@@ -312,7 +312,7 @@ static aerie_status bind_params(ae_jinja_run *r, const ae_jinja_node *macro, con
             AE_TRY(ae_jinja_undefined(r, NULL, param->name, &value));
         }
         *has_caller |= ae_string_equal(param->name, r->name_caller);
-        AE_TRY(ae_jinja_bind(r, r->scope, param->name, value));
+        AE_TRY(bind_name(r, r->scope, param->name, value));
     }
     *n_params = i;
     return AERIE_OK;
@@ -331,14 +331,14 @@ static aerie_status bind_rest(ae_jinja_run *r, const ae_jinja_node *macro, const
         } else {
             AE_TRY(ae_jinja_undefined(r, NULL, r->name_caller, &value));
         }
-        AE_TRY(ae_jinja_bind(r, r->scope, r->name_caller, value));
+        AE_TRY(bind_name(r, r->scope, r->name_caller, value));
     }
     if (macro->op & AE_JINJA_USES_KWARGS) {
         if (!ae_value_object(&r->heap, &value)) return ae_jinja_fail_heap(r);
         for (size_t i = 0; i < args->n_named; i++)
             if (!used[i] && !ae_value_object_set(&r->heap, value, ae_value_of_string(args->names[i]), args->named[i]))
                 return ae_jinja_fail_heap(r);
-        AE_TRY(ae_jinja_bind(r, r->scope, r->name_kwargs, value));
+        AE_TRY(bind_name(r, r->scope, r->name_kwargs, value));
     } else {
         for (size_t i = 0; i < args->n_named; i++)
             if (!used[i])
@@ -349,7 +349,7 @@ static aerie_status bind_rest(ae_jinja_run *r, const ae_jinja_node *macro, const
         if (!ae_value_array(&r->heap, AE_ARRAY_TUPLE, 0, &value)) return ae_jinja_fail_heap(r);
         for (size_t i = n_params; i < args->n; i++)
             if (!ae_value_array_add(&r->heap, value, args->items[i])) return ae_jinja_fail_heap(r);
-        AE_TRY(ae_jinja_bind(r, r->scope, r->name_varargs, value));
+        AE_TRY(bind_name(r, r->scope, r->name_varargs, value));
     } else if (args->n > n_params) {
         return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "the macro '%.80s' takes at most %zu arguments",
                              macro->name ? macro->name->data : "caller", n_params);
@@ -367,12 +367,12 @@ aerie_status ae_jinja_call_macro(ae_jinja_run *r, const ae_jinja_callable *calla
     bool has_caller = false;
     AE_TRY(ae_jinja_descend(r));
     bool *used = ae_value_alloc(&r->heap, args->n_named, sizeof *used);
-    r->scope = used ? ae_jinja_scope_new(r, callable->closure) : NULL;
+    r->scope = used ? scope_new(r, callable->closure) : NULL;
     if (!r->scope) return ae_jinja_fail_heap(r);
     AE_TRY(bind_params(r, macro, args, used, &n_params, &has_caller));
     AE_TRY(bind_rest(r, macro, args, used, n_params, has_caller));
     r->flow = FLOW_NORMAL;
-    AE_TRY(ae_jinja_capture(r, macro->b, out));
+    AE_TRY(capture(r, macro->b, out));
     r->flow = flow;
     r->scope = outer;
     r->place = place;
@@ -419,7 +419,7 @@ static aerie_status exec_statement(ae_jinja_run *r, const ae_jinja_node *node)
     case NODE_SET_BLOCK: return exec_set_block(r, node);
     case NODE_MACRO:
         AE_TRY(make_macro(r, node, &value));
-        return ae_jinja_bind(r, r->scope, node->name, value);
+        return bind_name(r, r->scope, node->name, value);
     case NODE_CALL_BLOCK: return exec_call_block(r, node);
     case NODE_FILTER_BLOCK: return exec_filter_block(r, node);
     case NODE_WITH: return exec_with(r, node);
@@ -451,7 +451,7 @@ static aerie_status prepare(ae_jinja_run *r)
         *names[i] = ae_string_new(&r->heap, texts[i], strlen(texts[i]));
         if (!*names[i]) return ae_jinja_fail_heap(r);
     }
-    r->top = r->scope = ae_jinja_scope_new(r, NULL);
+    r->top = r->scope = scope_new(r, NULL);
     return r->top ? AERIE_OK : ae_jinja_fail_heap(r);
 }
 

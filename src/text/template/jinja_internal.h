@@ -313,7 +313,6 @@ aerie_status ae_jinja_descend(ae_jinja_run *r); /* one level deeper; pair with r
 /* jinja_eval.c, jinja_value.c */
 aerie_status ae_jinja_eval(ae_jinja_run *r, const ae_jinja_node *node, ae_value *out);
 aerie_status ae_jinja_exec(ae_jinja_run *r, const ae_jinja_node *list);
-aerie_status ae_jinja_capture(ae_jinja_run *r, const ae_jinja_node *list, ae_value *out);
 aerie_status ae_jinja_apply_filters(ae_jinja_run *r, const ae_jinja_node *filter, ae_value input, ae_value *out);
 aerie_status ae_jinja_eval_args(ae_jinja_run *r, const ae_jinja_node *list, ae_jinja_args *out);
 aerie_status ae_jinja_call_value(ae_jinja_run *r, ae_value callee, const ae_jinja_args *args, ae_value *out);
@@ -322,8 +321,6 @@ aerie_status ae_jinja_call_entry(ae_jinja_run *r, const ae_jinja_entry *entry, a
 aerie_status ae_jinja_call_macro(ae_jinja_run *r, const ae_jinja_callable *macro, const ae_jinja_args *args,
                                  ae_value *out);
 aerie_status ae_jinja_run_loop(ae_jinja_run *r, const ae_jinja_node *node, ae_value items, int depth0);
-aerie_status ae_jinja_bind(ae_jinja_run *r, ae_jinja_scope *scope, const ae_string *name, ae_value value);
-ae_jinja_scope *ae_jinja_scope_new(ae_jinja_run *r, ae_jinja_scope *parent); /* NULL: heap exhausted */
 
 /* jinja_ops.c */
 const char *ae_jinja_type_name(ae_value v);
@@ -335,7 +332,6 @@ aerie_status ae_jinja_fail_undefined(ae_jinja_run *r, ae_value v);
 aerie_status ae_jinja_equal(ae_jinja_run *r, ae_value a, ae_value b, bool *out);
 /* *order: -1, 0, 1, or 2 when neither is less (NaN). Fails where Python's `<` does. */
 aerie_status ae_jinja_order(ae_jinja_run *r, ae_value a, ae_value b, int *order);
-aerie_status ae_jinja_contains(ae_jinja_run *r, ae_value item, ae_value container, bool *out);
 aerie_status ae_jinja_binary(ae_jinja_run *r, ae_jinja_op op, ae_value a, ae_value b, ae_value *out);
 aerie_status ae_jinja_compare(ae_jinja_run *r, ae_jinja_op op, ae_value a, ae_value b, bool *out);
 aerie_status ae_jinja_negate(ae_jinja_run *r, ae_value v, bool negative, ae_value *out);

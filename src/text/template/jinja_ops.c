@@ -207,7 +207,7 @@ aerie_status ae_jinja_find(ae_jinja_run *r, const ae_string *hay, size_t from, c
     return AERIE_OK;
 }
 
-aerie_status ae_jinja_contains(ae_jinja_run *r, ae_value item, ae_value container, bool *out)
+static aerie_status contains(ae_jinja_run *r, ae_value item, ae_value container, bool *out)
 {
     *out = false;
     switch (container.kind) {
@@ -246,7 +246,7 @@ aerie_status ae_jinja_compare(ae_jinja_run *r, ae_jinja_op op, ae_value a, ae_va
         return AERIE_OK;
     }
     if (op == OP_IN || op == OP_NOT_IN) {
-        AE_TRY(ae_jinja_contains(r, a, b, out));
+        AE_TRY(contains(r, a, b, out));
         if (op == OP_NOT_IN) *out = !*out;
         return AERIE_OK;
     }
