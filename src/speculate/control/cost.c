@@ -31,7 +31,8 @@ static void ratios_add(ae_ratios *r, double ratio)
     r->ratio[r->n_seen++ % AE_RATIOS] = (float)ratio;
 }
 
-/* The lower quartile of the ratios: it corrects wrong expectations, and ignores a slow pass now and then. 1 while there are none. */
+/* The lower quartile of the ratios: it corrects wrong expectations, and ignores a slow pass now and then. 1 while there are
+ * none. */
 static double ratios_usual(const ae_ratios *r)
 {
     const uint32_t n = r->n_seen < AE_RATIOS ? r->n_seen : AE_RATIOS;
