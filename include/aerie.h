@@ -675,7 +675,7 @@ typedef struct aerie_request {
     void *user;                   /* for token, progress and row; aerie_session_generate sets it */
     bool special; /* control tokens but those that end a generation are part of the text, spelled out; stop strings see them */
     const aerie_adapter_use *adapters; /* [n_adapters] at most AERIE_MAX_ADAPTERS, each once, in any order; none: the model as
-                                        * it is. Of a saved sequence that goes on: those that it was saved with */
+                                        * it is. A saved sequence goes on with those that it was saved with */
     size_t n_adapters;
     uint64_t scope; /* in the KV cache and the drafters it finds only what requests of the same scope left or are about to
                      * compute, so that neither statistics nor times reveal the text of others. 0: the common scope */

@@ -317,8 +317,8 @@ AERIE_API uint32_t aerie_pool_n_threads(const aerie_pool *pool);
 typedef struct aerie_chunk {
     const int32_t *tokens; /* [n_tokens] */
     size_t n_tokens;       /* 0: it is rows */
-    const float *rows;     /* [n_rows][n_embd] finite numbers, which take the place of token embeddings as they are; of models
-                            * with n deepstack layers [n_rows][(1 + n) * n_embd], the rest joins after these layers */
+    const float *rows;     /* [n_rows][n_embd] finite numbers, which replace token embeddings as they are; for models with n
+                            * deepstack layers [n_rows][(1 + n) * n_embd], the rest is added after these layers */
     size_t n_rows;         /* 0: it is tokens. Each takes a position; the prompt's last position is a token */
     bool group;            /* the rows see each other, in both directions, and run in one pass: not more than n_batch, not in
                             * models with recurrent layers */
@@ -435,7 +435,7 @@ AERIE_API void aerie_prompt_free(aerie_prompt *prompt);
  * UNSUPPORTED (an answer that is being denoised), MEMORY, LIMIT, INTERNAL. */
 AERIE_API aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_error *error);
 /* Saves what the KV cache holds of tokens[0..n_tokens), from the first on, of sequences that run or have ended and that have
- * this scope and these adapters, as in aerie_request. Of prompts with rows aerie_model_chunk_tokens makes the tokens; the rows
+ * this scope and these adapters, as in aerie_request. aerie_model_chunk_tokens makes the tokens of prompts with rows; the rows
  * themselves are not saved, so the bytes serve later prompts with the same rows, but cannot be aerie_request.saved. *data is
  * the caller's (aerie_free). Errors: ARGUMENT (it holds none of them), LIMIT (too many tokens), MEMORY, UNSUPPORTED,
  * INTERNAL. */

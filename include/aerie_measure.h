@@ -139,8 +139,8 @@ AERIE_API aerie_status aerie_imatrix_create(aerie_imatrix **imatrix, aerie_sessi
 AERIE_API void aerie_imatrix_free(aerie_imatrix *imatrix);
 /* What was collected so far. size: sizeof *info. */
 AERIE_API void aerie_imatrix_info_get(const aerie_imatrix *imatrix, aerie_imatrix_info *info, size_t size);
-/* To a GGUF file as llama.cpp reads and writes it; of a file that is there nothing is lost before the new one is whole.
- * dataset: name of the text, for readers; n_chunks of chunk_size tokens have been run. Errors: IO, MEMORY, ARGUMENT. */
+/* Writes a GGUF file as llama.cpp reads and writes it; an existing file is replaced only when the new one is complete. dataset:
+ * name of the text, for readers; n_chunks of chunk_size tokens have been run. Errors: IO, MEMORY, ARGUMENT. */
 AERIE_API aerie_status aerie_imatrix_save(const aerie_imatrix *imatrix, const char *path, const char *dataset,
                                           uint32_t n_chunks, uint32_t chunk_size, aerie_error *error);
 

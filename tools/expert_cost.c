@@ -5,10 +5,10 @@
  *         -r N      rounds; each has every number of rows once, with tokens of its own (default 24)
  *         -t N      threads (default: one per core)
  *
- * Rows are random tokens behind one position: they share few experts. Three passes over the same
- * rows: one counts experts, one is timed, and one is timed without routed experts. The model: what the pass without routed
- * experts takes at n, and for each distinct expert of a layer what an expert takes at n = 1. Times are medians over rounds,
- * counts are means. A line of tab-separated figures per number of rows.
+ * Rows are random tokens after one position: they share few experts. Three passes over the same rows: one counts experts, one
+ * is timed, and one is timed without routed experts. The model: what the pass without routed experts takes at n, and for each
+ * distinct expert of a layer what an expert takes at n = 1. Times are medians over rounds, counts are means. A line of
+ * tab-separated figures per number of rows.
  *
  * Exit status 0, 1 (could not measure), 2 (command line), 3 (the file cannot be read or has no experts).
  */

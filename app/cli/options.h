@@ -217,7 +217,7 @@ typedef struct app_tokenize_options {
     bool decode, no_bos, no_parse_special, show_count;
 } app_tokenize_options;
 
-/* embed; of the first two serve too. */
+/* embed; serve has the first two, too. */
 typedef struct app_embed_options {
     aerie_pooling pooling;
     int32_t normalize;

@@ -24,7 +24,7 @@ typedef bool client_sink(void *user, const char *bytes, size_t n);
 typedef struct client_request {
     const char *method; /* "GET", "POST" */
     const char *path;   /* with query */
-    const char *body;   /* [n_body] lent until the end; of a POST */
+    const char *body;   /* [n_body] of a POST; lent until the end */
     size_t n_body;
     const char *const *headers; /* [n_headers] "Name: value", copied */
     size_t n_headers;

@@ -153,7 +153,7 @@ static void restart(passing *p)
 }
 
 /* The server's connection has ended, or the server is down: another one goes on. A server whose answer had begun may have
- * ended this answer alone, so only one that did not answer at all counts as down; of the others the next check tells.
+ * ended this answer alone, so only one that did not answer at all counts as down; the next check decides about others.
  */
 static void lose(passing *p, const char *reason)
 {

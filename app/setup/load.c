@@ -183,7 +183,7 @@ bool app_wants_draft(aerie_spec_type type)
     }
 }
 
-/* The type of speculation; of a list the first that needs a file. */
+/* The type of speculation, or the first in a list that needs a file. */
 static aerie_spec_type wanted_type(const app_options *options)
 {
     for (size_t i = 0; i < options->bench.spec_types.n; i++)

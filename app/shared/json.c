@@ -2,8 +2,8 @@
  *
  * jansson 2.14 frees a value twice if the object that it is to be put into cannot grow while a text is read, and it takes a
  * lack of memory for a wrong text in places. So, once app_json_watch has been called, an allocation that fails ends the reading
- * with a jump, and everything that was allocated for it is freed here. That needs a list of what was allocated; of what jansson
- * frees meanwhile, small blocks are freed at the end and large ones at once, so that no address is in the list twice. The
+ * with a jump, and everything that was allocated for it is freed here. That needs a list of what was allocated; when jansson
+ * frees blocks meanwhile, small ones are freed at the end and large ones at once, so that no address is in the list twice. The
  * library reads JSON as well, where nobody may jump: there an allocation that fails is tried again for two seconds, and the
  * account cannot refuse one.
  */

@@ -111,7 +111,7 @@ AE_HD static inline float ae_glu_of(ae_glu kind, float g, float limit)
     return 0.0f;
 }
 
-/* The factor of f(g), computed from u; of AE_GLU_SITU `limit` is its up_limit. */
+/* The factor of f(g), computed from u; with AE_GLU_SITU `limit` is its up_limit. */
 AE_HD static inline float ae_glu_times(ae_glu kind, float u, float limit)
 {
     if (kind == AE_GLU_OAI) return ae_maxf(ae_minf(u, limit), -limit) + 1.0f;

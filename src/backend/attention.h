@@ -233,7 +233,7 @@ typedef struct ae_attention {
  * begin at row g * n_rows (ae_places.head_rows).
  * With a block whole blocks of so many positions are chosen, n_most / block of them: a block's score is the highest of
  * those positions in it that the row sees, and the block of the row's own position and the n_local - 1 before it come first.
- * Of the row's own block only what the row sees is chosen.
+ * In the row's own block only the positions that the row sees are chosen.
  * With `pooled` a block's score is that of the position that ends it. Chosen are n_most / block of the blocks whose end the row
  * sees, and besides what it sees after the last of these; n_most % block is block - 1.
  * With `every`, only the positions p with (p + 1) % every == 0 can be chosen, and the results are those of ae_attention_more:

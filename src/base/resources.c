@@ -2,7 +2,7 @@
  *
  * Owns nothing. Sources, on Linux: the affinity mask; sibling lists under /sys/devices/system/cpu; control groups, both
  * versions, from the process's own group up to the root (any of them may set a limit). All files are read below a root
- * that tests replace. Of the topology only the first sibling of a CPU is needed, and the kernel has a file for it; hwloc would
+ * that tests replace. Only the first sibling of a CPU is needed of the topology, and the kernel has a file for it; hwloc would
  * pay only for binding memory and threads to NUMA nodes. */
 #define _GNU_SOURCE
 #include <sched.h>

@@ -8,7 +8,7 @@
  * So a sequence that is cut lands
  *   on n itself, if n is not below n_plane: records are forgotten;
  *   else on the nearest snapshot at or before n whose tokens are the sequence's own; else on 0.
- * Whoever cuts computes again from there. A snapshot is a copy of a plane with the tokens that led to it, exactly compared, so
+ * The caller computes again from there. A snapshot is a copy of a plane with the tokens that led to it, exactly compared, so
  * any sequence may land on any snapshot: that is also how prefixes are shared. When all places are taken, the least recently
  * used snapshot is given up.
  *

@@ -55,7 +55,7 @@ typedef struct ae_comm_ops {
     void (*frame)(ae_comm *comm, void *bytes);
     /* From now on a round that takes longer than this many seconds is a failure. NULL: this kind has no limit. */
     void (*limit)(ae_comm *comm, double seconds);
-    /* Declares that this rank has failed. `reason` is for the log of whoever runs the group. */
+    /* Declares that this rank has failed. `reason` is for the log of the group's operator. */
     void (*fail)(ae_comm *comm, const char *reason);
 } ae_comm_ops;
 

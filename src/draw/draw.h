@@ -61,14 +61,15 @@ int32_t ae_draw_token(const ae_draw *draw, ae_draw_room *room, const float *logi
  * ae_draw_takes says (best.h). */
 int32_t ae_draw_best(const ae_draw *draw, ae_draw_room *room, const ae_candidate *best, uint32_t n, size_t position);
 
-/* How sure a draw was: the probability of its token, by how much the likeliest token's exceeds the second one's, or the entropy
- * with its sign changed; of the candidates left and at their temperature, of greedy draws of all tokens at temperature 1. */
+/* How sure a draw was: the probability of its token, by how much the likeliest token's exceeds the second one's, or the
+ * negative entropy. It is computed over the remaining candidates at their temperature, or, for greedy draws, over all tokens at
+ * temperature 1. */
 typedef enum ae_sureness {
     AE_SURENESS_PROBABILITY,
     AE_SURENESS_MARGIN,
     AE_SURENESS_ENTROPY,
 } ae_sureness;
-/* Of the newest draw in this room, from this row, of `token`. */
+/* The sureness of the newest draw in this room, which drew `token` from this row. */
 double ae_draw_sureness(const ae_draw *draw, ae_draw_room *room, const float *logits, int32_t token, ae_sureness kind);
 
 /* ---- Proposals: for any draw, also one that looks at earlier tokens ---- */

@@ -1,6 +1,6 @@
 /* media.h - the positions of a sequence that are not tokens: where they are, their rows, and how they are counted.
  *
- * Owns nothing: rows and lists are lent by whoever holds the request. Lists are ascending and do not overlap.
+ * Owns nothing: rows and lists are lent by the owner of the request. Lists are ascending and do not overlap.
  */
 #ifndef AE_ENGINE_MEDIA_H
 #define AE_ENGINE_MEDIA_H

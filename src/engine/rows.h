@@ -1,7 +1,7 @@
 /* rows.h - the rows of a pass as arrays: built on the host, uploaded in one block, read by the operations on the device.
  *
- * The engine and drafter heads describe their passes with the same arrays. Owns nothing: the arrays lie in the block of
- * whoever lays them out, once on the host and once on the device.
+ * The engine and drafter heads describe their passes with the same arrays. Owns nothing: the arrays lie in the block of the
+ * caller that lays them out, once on the host and once on the device.
  */
 #ifndef AE_ENGINE_ROWS_H
 #define AE_ENGINE_ROWS_H

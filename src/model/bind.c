@@ -55,7 +55,7 @@ bool ae_bind_is_array(ae_binder *b, const char *suffix)
     return kv && kv->type == AE_GGUF_ARRAY;
 }
 
-/* Reads a count; of an array with one for each layer, the largest. */
+/* Reads a count, or the largest of an array with one for each layer. */
 static aerie_status get_largest(ae_binder *b, const char *suffix, bool required, uint32_t *value)
 {
     const ae_gguf *gguf = b->gguf;

@@ -1,5 +1,5 @@
 /* draft_self.c - speculation by the model itself: of type MOE, reads from lists which layers draft with fewer experts or
- * without a block; of type NLD, checks that it can.
+ * without a block; for type NLD, checks that it can.
  *
  * The drafters are in draft/self.c and draft/head/masked.c.
  */

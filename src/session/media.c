@@ -1,4 +1,4 @@
-/* media.c - the chunks of prompts, and ids for rows that are not tokens (media.h); of encoder-decoders the rows of sources. */
+/* media.c - the chunks of prompts, and ids for rows that are not tokens (media.h); for encoder-decoders the rows of sources. */
 #include "session/media.h"
 
 #include <math.h>

@@ -149,7 +149,7 @@ aerie_task **ae_turns_next(const ae_turns *turns, aerie_task **list, uint32_t ma
     return list;
 }
 
-/* ---- Who gives way ------------------------------------------------------------------------------------------------- */
+/* ---- Giving up slots ------------------------------------------------------------------------------------------------- */
 
 /* Work that the task may still need. */
 static double work_left(const aerie_task *task, uint32_t n_generated)

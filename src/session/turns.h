@@ -64,7 +64,7 @@ void ae_turns_end(ae_turns *turns, struct aerie_task *task, double work);
 double ae_turns_work(const struct aerie_task *task, uint32_t n_generated, uint32_t n_live);
 /* The place in the waiting list of the task that shall get the next free slot; *list is not NULL. */
 struct aerie_task **ae_turns_next(const ae_turns *turns, struct aerie_task **list, uint32_t max_turn);
-/* The slot whose task gives way to a waiting one; n_seqs if none does. running [n_seqs] and works [n_seqs] are by slot. */
+/* The slot whose task makes room for a waiting one; n_seqs if none does. running [n_seqs] and works [n_seqs] are by slot. */
 uint32_t ae_turns_victim(const ae_turns *turns, const struct aerie_task *task, struct aerie_task *const *running,
                          const double *works, uint32_t n_seqs, uint32_t max_turn);
 

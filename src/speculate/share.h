@@ -11,8 +11,8 @@
  *     A new party has FIRST times that at once, so that a short prompt is not cut.
  *   - Sequences for which that is not enough miss the pass; those that have missed most go first. Prompts take smaller chunks.
  *   - What parties draft takes no longer than the pass would take without drafts; each has an equal part of that, shared out
- *     among its sequences. A party that is alone keeps to this for RECENT seconds more, since whoever comes next waits for the
- *     pass that runs.
+ * among its sequences. A party that is alone keeps to this for RECENT seconds more, since the next party waits for the pass
+ * that runs.
  * Where parties want about the same (SLACK), or what others add is little beside Q (FREE), nobody misses a pass.
  *
  * Owns accounts of parties with active sequences, and the fit. Does not own slots, rows or pages. Which rows run together

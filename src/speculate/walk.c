@@ -89,7 +89,7 @@ static uint32_t list_walks(const ae_spec *spec, bool with_grammar, uint32_t *out
     return n;
 }
 
-/* All walks on the host together. Of each tree only the rows that the walk visits come to the host: those of one depth of all
+/* All walks on the host together. Only the rows that the walk of a tree visits come to the host: those of one depth of all
  * trees, and then the threads draw from them. */
 static aerie_status walk_all_on_host(ae_spec *spec, aerie_error *error)
 {

@@ -1,8 +1,8 @@
 /* stops.h - stop strings in a stream of bytes: passes on the text before the first one as soon as it is certain.
  *
- * The first stop string is the one that ends first; of several that end at the same byte, the longest. The result depends on
- * the bytes only, not on how calls divide them. Bytes that may begin a stop string are held back until that is ruled out, or
- * until the text ends.
+ * The first stop string is the one that ends first, or the longest if several end at the same byte. The result depends on the
+ * bytes only, not on how calls divide them. Bytes that may begin a stop string are held back until that is ruled out, or until
+ * the text ends.
  * Owns: a matcher per string (Knuth, Morris, Pratt), and the bytes held back. Time: linear in bytes times strings.
  */
 #ifndef AE_TEXT_STOPS_H

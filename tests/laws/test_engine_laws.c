@@ -26,7 +26,7 @@ typedef struct case_model {
     const char *type, *shape;
     uint32_t n_embd, n_ff, n_heads, n_kv_heads, head_dim, n_vocab; /* 0: as the shape says */
     bool tied, biases, rope_freqs;
-    const char *arch;    /* NULL: llama. Of tiny-moe n_ff is also that of an expert */
+    const char *arch;    /* NULL: llama. For tiny-moe n_ff is also that of an expert */
     uint32_t n_ff_shared, n_dense;
     bool fused;
     uint32_t n_q;        /* latent attention with a projection before queries */

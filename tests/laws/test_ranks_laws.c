@@ -191,7 +191,7 @@ static void say(bench *b, const void *bytes, size_t n)
     assert_false(b->log.failed);
 }
 
-/* All heads of all layers, by whoever has them; then what layers keep beside keys and values. */
+/* All heads of all layers, from the ranks that have them; then what layers keep beside keys and values. */
 static void say_kept(bench *b)
 {
     const ae_model *m = b->model;

@@ -288,7 +288,7 @@ static void test_law_1_same_tokens_over_the_whole_matrix(void **state)
     for (size_t i = 1; i < sizeof types / sizeof types[0]; i++)
         print_message("%s, fixed: %llu drafted, %llu accepted\n", ae_session_test_spec_name(types[i]),
                       (unsigned long long)tallies[i].n_drafted, (unsigned long long)tallies[i].n_accepted);
-    /* every drafter was both right and wrong, or the walk proves little; random ones are hardly ever right. Of few cases some
+    /* every drafter was both right and wrong, or the walk proves little; random ones are hardly ever right. In few cases some
      * drafters draft little */
     for (size_t i = 1; i < sizeof types / sizeof types[0]; i++) {
         const bool enough = AE_TEST_EVERY == 1 || tallies[i].n_drafted >= 100;

@@ -462,7 +462,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
     return call->replied ? send_reply(call) : MHD_NO; /* no reply: the client has disconnected */
 }
 
-/* Writes a line to the access log; of the request's text it holds only the path. */
+/* Writes a line to the access log, which holds only the path of the request's text. */
 static void log_call(const serve_call *call, bool whole)
 {
     char tokens[120] = "";

@@ -6,8 +6,8 @@
  * request and of that header. ID (24 letters and digits) and CREATED (seconds since 1970) are those of the answer, SEED is for
  * requests that give none; timings, cached tokens and signs of life are left out, and an answer that fails ends without an end.
  * Invariants: a header or body that has not arrived by its deadline ends the connection, even if bytes still trickle in. A body
- * longer than --max-body is never kept. Bytes with ambiguous framing are refused (framing.h). Of a request's text, the log
- * holds only the path and the types of what was left out, such as web_search.
+ * longer than --max-body is never kept. Bytes with ambiguous framing are refused (framing.h). The log holds only the path of a
+ * request's text, and the types of what was left out, such as web_search.
  */
 #ifndef AERIE_APP_SERVE_HTTP_HTTP_H
 #define AERIE_APP_SERVE_HTTP_HTTP_H

@@ -1,9 +1,9 @@
 /* parts.h - answers that are written while they are sent: text, and lists whose entries are written one by one.
  *
- * An answer may be many times as large as its request. A small answer is written at once; of a large one, only what the client
- * reads next is in memory. Owns the texts and the order of parts. Does not own the data of entries, which must stay valid until
- * the answer is released. Invariant: writing entry i twice gives the same bytes, since they are counted first for the header
- * Content-Length.
+ * An answer may be many times as large as its request. A small answer is written at once; a large one has only the part that
+ * the client reads next in memory. Owns the texts and the order of parts. Does not own the data of entries, which must stay
+ * valid until the answer is released. Invariant: writing entry i twice gives the same bytes, since they are counted first for
+ * the header Content-Length.
  */
 #ifndef AERIE_APP_SERVE_HTTP_PARTS_H
 #define AERIE_APP_SERVE_HTTP_PARTS_H

@@ -80,8 +80,8 @@ typedef struct serve_model {
     serve_conversations *conversations; /* NULL: no conversations are kept */
     bool may_submit;
     float *lora_scales; /* [models.n_adapters] of requests that say nothing; owned, kept when the model is unloaded */
-    double curve_tried; /* monotonic, when points were measured last; 0: never. Of the stepping thread */
-    double curve[SERVE_N_CURVE]; /* T(n) in seconds; 0: not measured. Of the stepping thread */
+    double curve_tried; /* monotonic, when points were measured last; 0: never. Used by the stepping thread only */
+    double curve[SERVE_N_CURVE]; /* T(n) in seconds; 0: not measured. Used by the stepping thread only */
     serve_facts facts;     /* facts of the file, once they were asked for */
     serve_figures figures; /* summed over all times that it was loaded */
 } serve_model;

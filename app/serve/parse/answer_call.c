@@ -52,7 +52,7 @@ static bool take_name(answer_parser *p, const char *text, size_t n)
     return true;
 }
 
-/* Of "functions.name:0", the part in the middle is the name, and the whole is the id. */
+/* In "functions.name:0" the part in the middle is the name, and the whole is the id. */
 static bool take_kimi_name(answer_parser *p, const char *text, size_t n)
 {
     while (n && is_space(text[0])) text++, n--;

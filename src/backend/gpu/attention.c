@@ -38,7 +38,7 @@ static plan plan_codes(const ae_gpu_kv_form *form)
     return (plan){kernel, AE_ATTENTION_CODES, ae_gpu_attention_room_codes(form).bytes, true};
 }
 
-/* Smaller tiles take less time behind a short context, larger ones behind a long one. */
+/* Smaller tiles take less time after a short context, larger ones after a long one. */
 static plan plan_few(const ae_gpu_kv_form *form, uint32_t n_queries, uint32_t max_shared)
 {
     static const ae_gpu_kernel f16[] = {AE_GPU_attention_few_f16_4, AE_GPU_attention_few_f16_8, AE_GPU_attention_few_f16_16};

@@ -31,7 +31,7 @@ typedef struct ae_gpu_preparation {
 void ae_gpu_prepare(ae_stream *stream, const ae_gpu_preparation *preparation, const ae_gpu_rows *rows);
 /* How the weights need their rows prepared (AE_GPU_WANT_..., or-ed). */
 uint32_t ae_gpu_wants(const ae_matmul *args);
-/* Multiplies prepared rows by all weights of args; of args, only n_rows and the weights are read. */
+/* Multiplies prepared rows by all weights of args, in which only n_rows and the weights are read. */
 void ae_gpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_gpu_rows *rows);
 
 /* A kernel that multiplies, and what a block of it does. */

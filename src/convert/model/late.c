@@ -255,7 +255,7 @@ aerie_status ae_convert_begin_deepseek4(ae_convert *c)
     return part_rotations(c);
 }
 
-/* Of how many positions a layer's rows are compressed: a list of numbers, or of names. */
+/* The number of positions from which a layer's rows are compressed: a list of numbers, or of names. */
 static aerie_status put_ratios(ae_convert_keys *k, const ae_convert *c)
 {
     static const struct {

@@ -142,7 +142,7 @@ static void note_strays(const ae_convert *c, const ae_convert_words *w, const ch
     }
 }
 
-/* An id of config.json or generation_config.json; of a list, the first. */
+/* An id of config.json or generation_config.json, or the first of a list. */
 static int64_t find_id(const ae_convert_words *w, const json_t *value)
 {
     if (json_is_array(value)) value = json_array_get(value, 0);

@@ -5,8 +5,8 @@
  * name and shape and on the model's size, never on the weights. Source: the names, numbers and rules are those of
  * llama.cpp's quantize program (src/llama-quant.cpp, without importance matrix), so that a file with the same name
  * holds the same types. Where aerie can encode more, the rule of the nearest format is taken. Drafter heads
- * (docs/heads.md) have no rules of their own: every weight gets the mix's type. Of encoders in Q8_0 the matrices of
- * queries, keys and values are F16, unlike llama.cpp's (docs/embeddings.md says why).
+ * (docs/heads.md) have no rules of their own: every weight gets the mix's type. In encoders with Q8_0 the matrices of queries,
+ * keys and values are F16, unlike llama.cpp's (docs/embeddings.md says why).
  */
 #ifndef AE_CONVERT_QUANTIZE_MIX_H
 #define AE_CONVERT_QUANTIZE_MIX_H

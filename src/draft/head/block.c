@@ -2,8 +2,8 @@
  *
  * Owns the head's engine and, per slot, the features of the newest positions that are not yet context rows. Every pass of the
  * target brings features (observe); they become context rows in one batch when a draft is wanted, or when the room for them is
- * full. A draft is one pass of a block for all slots, always of the trained length, since the masks see each other; of its rows
- * only the wanted ones go through the output. Each kind turns the rows' predictions into a tree:
+ * full. A draft is one pass of a block for all slots, always of the trained length, since the masks see each other; only the
+ * wanted rows go through the output. Each kind turns the rows' predictions into a tree:
  *
  *   DFlash   a row says how likely tokens are at its position, whatever stands before: all nodes of a level have equal children
  *   DSpark   each node adds a bias to its row, and may know how likely its child is accepted: a level is one more small product

@@ -98,7 +98,7 @@ typedef struct head_text {
     uint32_t n_media;
 } head_text;
 
-/* Runs all that waits but the newest `keep`, as far as the tokens behind are known. Whoever asks next for a draft learns of
+/* Runs all that waits but the newest `keep`, as far as the tokens after them are known. The next call for a draft returns
  * failures. */
 static void flush(head_drafter *d, uint32_t slot, const head_text *text, uint32_t keep)
 {

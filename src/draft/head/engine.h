@@ -21,8 +21,8 @@
  * are blocks (ae_dhead_add_block): the newest token and masks, which see all true rows and, unless the drafter is causal, each
  * other. One pass over them predicts all tokens of a draft.
  *
- * The engine's operations run on a stream of its own, which waits for the target's where it reads what that wrote. Whoever
- * changes features that passes read lets the target's stream wait for this one first.
+ * The engine's operations run on a stream of its own, which waits for the target's where it reads what that wrote. Before
+ * features that passes read are changed, the target's stream must wait for this one.
  *
  * With a window the oldest rows are forgotten by whole pages, but for the first `sinks`; rotations keep their positions.
  */
@@ -134,7 +134,7 @@ aerie_status ae_dhead_run_lattice(ae_dhead_engine *engine, const uint32_t *seqs,
  * INTERNAL: n is more than the number of sequences. */
 aerie_status ae_dhead_run_medusa(ae_dhead_engine *engine, const float *features, uint32_t n, aerie_error *error);
 
-/* Waits. (host) [n_draft] f32, of output `out` of the last pass; of Medusa row r and head j: out = r * n_medusa + j. */
+/* Waits. (host) [n_draft] f32, of output `out` of the last pass; for Medusa's row r and head j: out = r * n_medusa + j. */
 const float *ae_dhead_logits(ae_dhead_engine *engine, uint32_t out);
 /* Proposals, in target ids, for n outputs of the last pass, made on the device; out (host) [n]. Waits, and fails as
  * ae_dhead_sync does. */

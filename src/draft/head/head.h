@@ -10,7 +10,7 @@
  *               (norm_before_residual: norm_h(g) + ...);  z = y + ffn(norm(y));  logits = output(norm(z)), feature' = z
  *   EAGLE-3.1   the taps are normed before fc, each by itself; feature' = norm(z)
  *   MTP         x = eh_proj(norm(embedding(t)) | norm_h(f));  z = layer(x), one of the target's kind;
- *               logits = output(norm(z)), feature' = norm(z) or z. Of several blocks each predicts one token further:
+ * logits = output(norm(z)), feature' = norm(z) or z. With several blocks each predicts one token further:
  *               block k reads as feature the output of block k - 1 for the row before. With hyper-connections a feature is
  *               all streams of a row, of the target before its end; x_k = eh_proj(norm(embedding(t)) | norm_h(f_k)) for each,
  *               and z is their sum at the blocks' own end

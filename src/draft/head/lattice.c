@@ -100,7 +100,7 @@ static void host_layout(ae_layout *l, const ae_dhead_hparams *h, room *r)
     r->tokens_host = ae_layout_add(l, n, sizeof(int32_t));
 }
 
-/* layers [AE_DHEAD_MAX_LATTICE]. Of 16-bit floats, for which all backends have fast kernels. */
+/* layers [AE_DHEAD_MAX_LATTICE]. They are 16-bit floats, for which all backends have fast kernels. */
 static ae_kv_shape kv_shape(const ae_dhead_hparams *h, const room *r, ae_kv_layer *layers)
 {
     for (uint32_t i = 0; i < h->lattice.n_layers; i++) layers[i] = (ae_kv_layer){h->lattice.n_heads, r->n_wide, 0, false};

@@ -52,7 +52,8 @@ struct ae_dhead_engine {
      * hyper-connections, otherwise H */
     float *features;    /* [n_batch][F] */
     float *g;           /* [n_batch][W] the feature, fused or fed back */
-    float *c;           /* [n_batch][2W] embedding | feature, normed for EAGLE-3; of each stream, [n_batch][streams][2H] */
+    float *c;           /* [n_batch][2W] embedding | feature, normed for EAGLE-3; with several streams one per stream,
+                         * [n_batch][streams][2H] */
     ae_block block;     /* its arrays x to up, for n_batch rows */
     ae_compress_rows compress; /* only `grouped` */
     float *medusa;      /* [n_outputs][H] */

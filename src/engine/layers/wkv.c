@@ -2,9 +2,9 @@
  *
  * Owns nothing. Both take a row and the difference of the row before to it (the token shift, a convolution of the seam with
  * taps 1 and -1), mixed for each projection by weights of their own; the recurrence is the backend's (backend/recurrent.h). A
- * state layer keeps the last row that the mixer took and, with a channel mix, the last that this took behind it.
- * ab holds planes of n_rows rows: values of the first layer, r, k, v, decays, rates, blends, gates, n_embd each; then what
- * products in two steps have in between; then the bonus of heads. */
+ * state layer keeps the last row that the mixer took and, with a channel mix, the last that this took after it. ab holds planes
+ * of n_rows rows: values of the first layer, r, k, v, decays, rates, blends, gates, n_embd each; then what products in two
+ * steps have in between; then the bonus of heads. */
 #include "engine/layers/block.h"
 
 #define NORM_EPS 64e-5f /* of the norm of heads, in all published models */

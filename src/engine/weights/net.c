@@ -167,7 +167,7 @@ static void list_gate_up(ae_parts *p, const ae_hparams *h, const ae_layer *from,
     add_rows(p, from->w_gate_up, s->n_ff, s->n_ff, c->ff, &to->w_up);
 }
 
-/* Lists latent attention in its absorbed form. Of an old file's kv_b, the first rows of each head are transposed. */
+/* Lists latent attention in its absorbed form. The first rows of each head of an old file's kv_b are transposed. */
 static void list_mla(ae_parts *p, const ae_layer *from, range own, ae_weight **heads, ae_net_layer *to)
 {
     const ae_mla_hparams *m = &from->spec.mla;

@@ -1,7 +1,7 @@
 /* jinja_format.c - strftime_now, "..." % values, "...".format(values).
  *
  * Own code instead of the C library's: format strings are hostile, and the locale must not show.
- * Source of the directives: Python's documentation; of {} and % only what templates use.
+ * Source of the directives: Python's documentation; only those of {} and % that templates use.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "text/template/jinja_internal.h"

@@ -1,7 +1,7 @@
 /* value_json.h - JSON documents as the values that templates see.
  *
  * Owns nothing: values live in the given heap, texts are the caller's. Numbers, strings and the order of keys are kept as
- * they are; of equal keys the last value counts, as in Python. Hostile input: depth and the size of numbers are bounded.
+ * they are; the last value of equal keys counts, as in Python. Hostile input: depth and the size of numbers are bounded.
  */
 #ifndef AE_TEXT_VALUE_JSON_H
 #define AE_TEXT_VALUE_JSON_H

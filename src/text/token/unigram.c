@@ -3,8 +3,8 @@
  * Unigram (SentencePiece's, T5 and XLM-R): the text is normalized by the model's map of characters, and each word becomes the
  * tokens with the best sum of scores; sums are double, as in Hugging Face tokenizers. A character that no token covers costs
  * ten more than the worst token and becomes the unknown token (neighbours share one), or its bytes if all bytes have tokens.
- * PLaMo-2: the same from the end of the text on, with scores in units of 1e-4; of equal sums that with the longer first token.
- * Characters without a token are spelled in bytes. RWKV: at each place the longest token.
+ * PLaMo-2: the same from the end of the text on, with scores in units of 1e-4; among equal sums the one with the longer first
+ * token wins. Characters without a token are spelled in bytes. RWKV: at each place the longest token.
  * Time is linear in the text, for tokens of a given length. Sources: SentencePiece's unigram_model.cc and normalizer.cc,
  * PLaMo-2's tokenizer, RWKV's reference tokenizer; ids as llama.cpp's, but text never becomes a control token.
  */
@@ -215,7 +215,7 @@ static bool add_bytes(const ae_vocab *vocab, const char *bytes, size_t n, ae_tok
     return true;
 }
 
-/* Offers a way to end at a place; of equal ones the first stays. */
+/* Offers a way to end at a place; the first of equal ones stays. */
 static void offer(ae_lattice_place *place, double score, int32_t id, size_t other)
 {
     if (score > place->score) *place = (ae_lattice_place){score, id, (uint32_t)other};

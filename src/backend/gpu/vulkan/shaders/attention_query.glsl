@@ -100,7 +100,7 @@ int level_of(uint code)
     return code < 8u ? -levels[7u - code] : levels[code - 8u];
 }
 
-/* Of all of the key, in codes of 4 bits. */
+/* The dot product with the whole key, in codes of 4 bits. */
 int dot_halves()
 {
     int sum = 0;
