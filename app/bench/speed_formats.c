@@ -32,7 +32,7 @@ const char *speed_test_name(const speed_test *t, char out[64])
 
 /* ---- A test as an object ------------------------------------------------------------------------------------ */
 
-/* What one run of the test took. */
+/* The time of one run of the test. */
 static double nanoseconds(const speed_test *t, size_t i)
 {
     return 1e9 * app_rate(t->n_prompt + t->n_gen, t->rates.items[i]);

@@ -234,7 +234,7 @@ static uint32_t add_texts(uint32_t hash, const app_texts *texts)
     return add_text(hash, "");
 }
 
-/* What figures depend on beside the type, as one number: types that were measured otherwise are not taken over. */
+/* A hash of everything but the type that figures depend on: figures of types that were measured otherwise are not reused. */
 static uint32_t settings_of(const app_options *o)
 {
     char numbers[256];

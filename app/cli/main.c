@@ -88,7 +88,7 @@ static int help(int n, char **words)
     }
     if (n == 1 && strcmp(words[0], "bench") == 0) return bench_overview();
     const app_help first_all = app_is_all(words[0]) ? APP_HELP_ALL : APP_HELP_SHORT;
-    if (first_all == APP_HELP_ALL && --n == 0) { /* "help --all run" is "help run --all" */
+    if (first_all == APP_HELP_ALL && --n == 0) { /* "help --all run" means "help run --all" */
         app_print_overview();
         return APP_DONE;
     }

@@ -15,7 +15,7 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-/* What follows `name` and a separator in the first line of the file that begins with it, without quotes; name "": the first
+/* The text after `name` and a separator in the first line of the file that begins with it, without quotes; name "": the first
  * line. false, and "", if there is none. */
 static bool read_field(char *out, size_t capacity, const char *path, const char *name)
 {

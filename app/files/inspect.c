@@ -222,7 +222,7 @@ static void print_field(const ae_gguf *gguf, const app_options *options, const c
     app_print("\n");
 }
 
-/* What a vision encoder makes of common pictures, or why this program does not read images with it. */
+/* Prints the tokens of common pictures with a vision encoder, or why this program does not read images with it. */
 static void print_tower(const char *path)
 {
     static const uint32_t sizes[][2] = {{1024, 1024}, {1920, 1080}, {300, 200}};

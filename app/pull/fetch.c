@@ -290,7 +290,7 @@ static bool hash_in(const char *etag, char out[65])
 
 /* ---- Where it ends ------------------------------------------------------------------------------------- */
 
-/* What the part's tables say so far, into t->extent. UNSUPPORTED: that cannot be known. */
+/* Sets t->extent to what the part's tables say so far. UNSUPPORTED: that cannot be known. */
 static aerie_status read_tables(transfer *t, aerie_error *error)
 {
     ae_file_map map;

@@ -662,7 +662,7 @@ static int converse(chat *c, const app_prompt *opening)
     return bad;
 }
 
-/* What the chat begins with: -p or -f, if there is one. */
+/* The first message of the chat: that of -p or -f, if there is one. */
 static int read_opening(app_prompts *prompts, const app_options *options)
 {
     if (options->chat.messages) return app_error(APP_USAGE, "--messages is answered once; -cnv does not go with it");

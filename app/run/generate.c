@@ -238,7 +238,7 @@ static void make_requests(app_generation *g, aerie_request *requests, const char
     }
 }
 
-/* What each refused prompt lacks; the exit status of the first, APP_DONE if all were served. */
+/* Prints why each refused prompt was refused; returns the exit status of the first, APP_DONE if all were served. */
 static int say_refused(const app_generation *g)
 {
     int first = APP_DONE;
@@ -387,7 +387,7 @@ int app_generate_in_turns(app_generation *generations, aerie_session *const *ses
     return bad;
 }
 
-/* What ended an answer that should have gone on. */
+/* The reason why an answer ended too early. */
 static const char *cause_of(const app_generation *g, aerie_stop stop, char out[160])
 {
     switch (stop) {

@@ -36,7 +36,7 @@ static int check_options(serve_server *server)
     return APP_DONE;
 }
 
-/* What a process does that is not the first of several which run one model (--machines): it has no clients, and computes its
+/* The work of a process that is not the first of several which run one model (--machines): it has no clients, and computes its
  * part until the first process ends. */
 static int follow(const serve_models *models, const app_options *options)
 {

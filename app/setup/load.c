@@ -200,8 +200,8 @@ static bool wants(const app_options *options, aerie_spec_type type)
     return wanted;
 }
 
-/* What drafts for the draft model: models, each for the one before, and at the end a head, which may lie beside the last one.
- * With --spec-type auto that head is one that nobody asked for. */
+/* Loads the drafters of the draft model: models, each for the one before, and at the end a head, which may lie beside the last
+ * one. With --spec-type auto that head is one that nobody asked for. */
 static int load_hierarchy(app_models *models, const app_options *options)
 {
     const app_hier_options *h = &options->hier;

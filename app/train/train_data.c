@@ -261,7 +261,7 @@ static bool without_nul(app_text *out, const char *text, size_t n)
     return ok;
 }
 
-/* What was generated as text; NULL with a message on failure. */
+/* The generated text; NULL with a message on failure. */
 static json_t *answer_text(const work *w, const job *j)
 {
     char *text = NULL;

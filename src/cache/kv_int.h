@@ -39,7 +39,7 @@ typedef struct kv_moves {
     ae_kv_move *part_move;  /* [max_moves] in the store of parts; only with windows */
 } kv_moves;
 
-/* What is on a device; the backend is NULL if it has no layers. */
+/* The stores and tables on a device; the backend is NULL if it has no layers. */
 typedef struct kv_device {
     ae_backend *backend;
     ae_stream *stream;       /* NULL: the stream of the call */

@@ -29,7 +29,7 @@ typedef struct pass_arrays {
     uint8_t *accepted;      /* [n_seqs][n_records] accepted records of each run */
 } pass_arrays;
 
-/* What is on a device; the backend is NULL if it has no recurrent layers. */
+/* The store on a device; the backend is NULL if it has no recurrent layers. */
 typedef struct state_device {
     ae_backend *backend;
     ae_stream *stream;     /* NULL: the stream of the call */

@@ -302,7 +302,7 @@ const ae_suffix *ae_corpus_find(const ae_corpus *c, ae_corpus_place *place, cons
 
 /* ---- Files ------------------------------------------------------------------------------------------------------------- */
 
-/* What stands before a scope's tokens in a file. */
+/* The header of a scope's tokens in a file. */
 typedef struct record {
     uint64_t scope;
     uint32_t n, zero;
@@ -331,7 +331,7 @@ size_t ae_corpus_bytes(const ae_corpus *c)
 void ae_corpus_write(const ae_corpus *c, uint8_t *out)
 {
     uint64_t after = 0;
-    for (uint32_t k = 0; k < c->n_texts; k++) { /* by their use: each has another clock, but for empty ones */
+    for (uint32_t k = 0; k < c->n_texts; k++) { /* by their use: no two have the same clock, except empty ones */
         const text *next = NULL;
         for (uint32_t i = 0; i < c->n_texts; i++) {
             const text *t = &c->texts[i];

@@ -23,7 +23,7 @@
 #include "draft/drafter.h"
 #include "text/token/vocab_map.h"
 
-/* What the model keeps of a slot, and its draft while one is made. */
+/* The model's state of a slot, and its draft while one is made. */
 typedef struct model_slot {
     int32_t *tokens;  /* [n_ctx] the KV cache's tokens in the model's vocabulary; only the first live ones are valid */
     int32_t *plain;   /* [positions of the target] a text without rows that are not tokens */

@@ -265,7 +265,7 @@ uint32_t ae_draw_propose_best(const ae_draw *s, const ae_candidate *best, uint32
     double score[AE_PROPOSE_REACH];
     if (!n) return 0;
     if (noisy) n = left_by_filters(s, best, n);
-    /* noise counts in units of the temperature; the errors of the drafter's logits do not shrink with it */
+    /* noise scales with the temperature; the errors of the drafter's logits do not */
     const double unit = temperature < 1.0 ? temperature : 1.0, noise = noisy ? unit : 0.0;
     const double scale = temperature > 1.0 ? 1.0 / temperature : 1.0;
     double top = -INFINITY;

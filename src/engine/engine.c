@@ -53,7 +53,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* What an index chooses, at most. */
+/* The most positions that an index chooses. */
 static uint32_t most_by_index(const ae_model *m, const ae_engine_options *o)
 {
     const uint32_t every = m->hparams.compress.n_groups ? AE_COMPRESS_OVERLAP : 1;
@@ -219,7 +219,7 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split
     if (i == split->output) output_layout(l, m, o, e);
 }
 
-/* What each layer keeps in the cache and as recurrent state. Too large for the stack of a small thread. */
+/* The shapes of each layer's cache and recurrent state. Too large for the stack of a small thread. */
 typedef struct layer_lists {
     ae_kv_layer layers[AE_MAX_KV_LAYERS];
     uint32_t windows[AE_MAX_KV_LAYERS];

@@ -79,7 +79,7 @@ static aerie_status make_room(follower *f, uint32_t n, aerie_error *error)
     return AERIE_OK;
 }
 
-/* What rank 0 has room for may be too much for this machine. */
+/* A size that rank 0 has memory for may be too large for this machine. */
 static aerie_status check_memory(const follower *f, const ae_engine_options *options, aerie_error *error)
 {
     ae_engine_options o = *options;

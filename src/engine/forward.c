@@ -89,7 +89,7 @@ static void upload_turns(ae_engine *e)
     }
 }
 
-/* What the rows' tokens say about adapters: for the device of the first layer. */
+/* Computes which adapters the rows' tokens choose, on the device of the first layer. */
 static void upload_switches(ae_engine *e)
 {
     const ae_switch_hparams *x = &e->net->model->hparams.adapters;

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "engine/layers/block.h"
 
-/* What is known while the lists are made. Too large for the stack of a small thread. */
+/* The state while the lists are made. Too large for the stack of a small thread. */
 typedef struct maker {
     const ae_model *m;
     ae_kv_type type;

@@ -132,8 +132,8 @@ static void share_out(ae_spec *spec)
     ae_share_divide(share);
 }
 
-/* What its party's share of the pass leaves of n rows; sets how many it may draft. One that began to run in this pass has no
- * share yet, and gets what is there. */
+/* The rows of n that its party's share of the pass allows; sets how many it may draft. One that began to run in this pass has
+ * no share yet, and gets what is there. */
 static uint32_t cut_to_share(ae_spec *spec, spec_slot *s, uint32_t n)
 {
     s->n_most_drafts = UINT32_MAX;

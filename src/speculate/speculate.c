@@ -234,7 +234,7 @@ static double wait_least(const ae_spec *spec, double seconds)
     return least;
 }
 
-/* What the parties of this pass had of it. */
+/* Records the shares of this pass's parties. */
 static void saw_shares(ae_spec *spec, double seconds)
 {
     if (!spec->options.shared) return;

@@ -30,7 +30,7 @@ typedef struct remote_settings {
 /* Whether the program can: it was built with libcurl. Not thread-safe the first time. */
 bool remote_possible(void);
 
-/* Whether the list is one: its first word that is not a host into bad [64]. */
+/* Whether the list is valid; otherwise its first word that is not a host is written to bad [64]. */
 bool remote_check_hosts(const char *hosts, char bad[64]);
 
 /* Fetches an image. Returns its bytes, released by free, or NULL with a sentence in why [160]. */

@@ -117,7 +117,7 @@ static void prepare_wkv(const recur_job *job, uint32_t r)
     }
 }
 
-/* What the tiles of a row's heads share. */
+/* Computes the values that the tiles of a row's heads share. */
 static void prepare_item(void *context, uint32_t r, uint32_t i_worker)
 {
     const recur_job *job = context;
@@ -271,7 +271,7 @@ static void step_wkv(const recur_job *job, const unit *u, uint32_t row, const fl
 
 /* ---- MAMBA1: a tile's columns are channels, whose states decay each at its own rate ------------------------- */
 
-/* What is the same for all rows: the decay of the tile's columns, transposed. */
+/* The values that are the same for all rows: the decay of the tile's columns, transposed. */
 typedef struct scan_tile {
     float decay[AE_STATE_MAX_KEY * AE_STATE_TILE], bias[AE_STATE_TILE], skip[AE_STATE_TILE];
 } scan_tile;

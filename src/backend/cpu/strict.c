@@ -183,7 +183,7 @@ NESTED_OPERATION(ngrams, ae_ngrams, places, ae_places)
 NESTED_OPERATION(trail, ae_trail, places, ae_places)
 OPERATION(accord, ae_accord)
 
-/* What follows the arguments of attention. */
+/* The data after the arguments of attention. */
 typedef struct attention_extra {
     ae_places places;
     ae_attention_more more;

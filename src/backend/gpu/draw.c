@@ -266,7 +266,7 @@ static void propose_item(void *context, uint32_t item, uint32_t i_worker)
     ae_draw_host_propose(&a->rows[r], c->rows + (size_t)item * a->n_logits, a->n_logits, c->map, &c->out[r]);
 }
 
-/* What the device searches for all rows: as much as the row needs that looks furthest. */
+/* The number of candidates that the device finds for each row: the most that any row needs. */
 static void plan_search(propose_call *c, size_t at)
 {
     const ae_propose *a = c->args;

@@ -144,7 +144,7 @@ static aerie_status read_convs(ae_convert *c)
                    c->config_path, (unsigned)h->conv_group, (unsigned)h->n_embd);
 }
 
-/* What a kind has beside DFlash. */
+/* The parts of a kind that DFlash lacks. */
 static aerie_status read_kind(ae_convert *c)
 {
     ae_convert_head *h = &c->head;

@@ -420,7 +420,7 @@ static aerie_status add_ends(ae_convert *c)
     return AERIE_OK;
 }
 
-/* What a block of layers adds is halved once more than by the block before. */
+/* The output of a block of layers is halved once more than that of the block before. */
 aerie_status ae_convert_tensors_rwkv6(ae_convert *c, uint32_t layer)
 {
     static const char *const lerp[] = {"time_maa_w", "time_maa_k", "time_maa_v", "time_maa_r", "time_maa_g"};

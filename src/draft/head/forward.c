@@ -152,7 +152,8 @@ static void feed_streams_back(ae_dhead_engine *e, uint32_t i_step)
     ae_block_hyper_end(&block, &e->net->end);
 }
 
-/* What the outputs feed back, to x_out too (of an assistant before its projection): before the norm or after it. */
+/* The rows that the outputs feed back, written to x_out, too (for an assistant before its projection): before the norm or after
+ * it. */
 static void feed_back(ae_dhead_engine *e, uint32_t i_step)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;

@@ -125,7 +125,7 @@ size_t ae_dhead_lattice_bytes(const ae_dhead_hparams *h, const ae_backend *backe
 
 /* ---- Life ------------------------------------------------------------------------------------------------- */
 
-/* What attention reads of a node's place: the further elements of its queries and keys. */
+/* A node's place as attention reads it: the further elements of its queries and keys. */
 static aerie_status fill_places(const ae_dhead_engine *e, room *r, aerie_error *error)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;

@@ -23,7 +23,7 @@ typedef struct range {
     uint32_t n_runs;
 } range;
 
-/* What a rank has of a layer's weights. Without a group: everything. */
+/* A rank's part of a layer's weights. Without a group: everything. */
 typedef struct cut {
     range q, k, v, q_head, q_norm, k_norm, heads, ff, embd;
     range expert_ff, shared_ff, expert_out, latent_out, inner_bias, out_bias; /* the last two: of all experts */

@@ -53,7 +53,7 @@ aerie_status ae_session_check_alone(const aerie_model *model, const char *what, 
 
 /* ---- What all must have ---------------------------------------------------------------------------------------- */
 
-/* What each process sends to the others at the start; exchanged as words. */
+/* The facts that each process sends to the others at the start, as words. */
 typedef struct record {
     uint64_t version, file, bytes, settings, adapter;
     uint32_t kind, n_shares, shares[AE_MAX_RANKS];

@@ -5,7 +5,7 @@
 #include "backend/backend.h"
 #include "formats/gguf.h"
 
-/* What a process says of its machine. */
+/* The facts of a process's machine. */
 typedef struct ae_group_speed {
     double rows;     /* rows of a product that it computes in a second; 0: not known */
     uint64_t memory; /* free bytes; 0: not known */

@@ -328,7 +328,7 @@ static ae_option best_option(ae_controller *c, uint32_t n_most, double base, dou
     return found;
 }
 
-/* What the option is expected to lose against the alternative, in plain passes. */
+/* The expected loss of the option against the alternative, in plain passes. */
 static double expected_loss(const ae_controller *c, const ae_option *o, double n_rows, double base, double sway)
 {
     double rate[AERIE_MAX_DRAFT + 1], sum[AERIE_MAX_DRAFT + 1] = {0};

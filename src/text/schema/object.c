@@ -34,7 +34,7 @@ typedef struct members {
     bool failed;
 } members;
 
-/* What all conjuncts say about the member of that name; NULL: of any other name. */
+/* The schema of the member with that name by all conjuncts; NULL: of any other name. */
 static void member_set(ae_schema *s, const ae_conjuncts *set, const char *name, ae_conjuncts *out)
 {
     *out = (ae_conjuncts){.n = 0};
@@ -212,7 +212,7 @@ static const json_t *rest_of(const json_t *schema)
     return json_is_array(items) ? json_object_get(schema, "additionalItems") : items;
 }
 
-/* What all conjuncts say about item i; the same for all from the longest prefix on. */
+/* The schema of item i by all conjuncts; the same for all items from the longest prefix on. */
 static void item_set(ae_schema *s, const ae_conjuncts *set, size_t index, ae_conjuncts *about)
 {
     *about = (ae_conjuncts){.n = 0};

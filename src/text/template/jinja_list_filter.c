@@ -45,7 +45,7 @@ static aerie_status get_path(ae_jinja_run *r, ae_value item, ae_value path, ae_v
     return AERIE_OK;
 }
 
-/* What to sort or compare by; strings in lower case unless `exact`. */
+/* The key to sort or compare by; strings in lower case unless `exact`. */
 static aerie_status get_key(ae_jinja_run *r, ae_value item, ae_value path, bool exact, ae_value *out)
 {
     static const ae_jinja_args no_args;

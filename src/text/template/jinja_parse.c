@@ -40,7 +40,7 @@ ae_jinja_node *ae_jinja_node_new(ae_jinja_parser *p, ae_jinja_node_type type, ae
     return node;
 }
 
-/* What ae_jinja_node_new failed with, for its callers to return. */
+/* The status with which ae_jinja_node_new failed, for its callers to return. */
 static aerie_status node_status(const ae_jinja_parser *p)
 {
     return p->tmpl->heap.limit_hit ? AERIE_ERROR_LIMIT : AERIE_ERROR_MEMORY;

@@ -136,7 +136,7 @@ void ae_rwkv_unescape(const char *text, size_t n, ae_buf *out)
 
 /* ---- Normalization --------------------------------------------------------------------------------------------- */
 
-/* What has been written, and what SentencePiece remembers of it. */
+/* The output so far, and SentencePiece's state of it. */
 typedef struct normal {
     ae_buf *out;
     bool collapses, in_word, pending; /* pending: U+2581 is due before the next character of a word */

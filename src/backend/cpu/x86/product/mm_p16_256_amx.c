@@ -187,7 +187,7 @@ INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i)
 
 /* ---- Tails ---------------------------------------------------------------------------------- */
 
-/* What the tails of j->at times a group need. */
+/* Collects the operands of the tails of j->at times a group. */
 INLINE job job_of(const kind k, walk *j, uint32_t g)
 {
     const void *sums = halves_of(k) == 2 ? j->act->tb16 : j->act->tb32;

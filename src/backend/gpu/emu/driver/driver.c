@@ -72,7 +72,7 @@ struct ae_gpu_device {
     aerie_error fault; /* why */
 };
 
-/* What precedes each allocation in memory. */
+/* The header before each allocation in memory. */
 typedef union head {
     size_t bytes;
     uint8_t room[ALIGN];
