@@ -163,7 +163,7 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
 void *__wrap_realloc(void *block, size_t bytes)
 {
     if (must_fail(bytes)) return NULL;
-    /* given up first: another thread may be handed the same address at once */
+    /* removed first: another thread may get the same address at once */
     bool known = block && take_back(block);
     void *moved = __real_realloc(block, bytes);
     if (moved) return hand_out(moved);

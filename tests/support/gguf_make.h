@@ -1,8 +1,7 @@
 /* gguf_make.h - builds GGUF files byte by byte, good and broken ones, and checks what the reader lends.
  *
- * Unlike the library's writer it checks nothing, so a test says exactly which bytes stand where.
- * A file is: gguf_make_header, keys, tensor descriptions, gguf_make_pad, data. Names and counts
- * need not agree with each other.
+ * Unlike the library's writer it checks nothing, so a test determines every byte. A file is: gguf_make_header, keys, tensor
+ * descriptions, gguf_make_pad, data. Names and counts need not agree with each other.
  */
 #ifndef AE_TEST_GGUF_MAKE_H
 #define AE_TEST_GGUF_MAKE_H
@@ -36,7 +35,7 @@ void gguf_make_sample(ae_buf *buf, uint64_t seed);
 uint64_t gguf_make_random(uint64_t *state);
 
 /* Reads everything that an open file lends, and checks the invariants of gguf.h. `base` and n: the bytes
- * it was opened from, or NULL. Returns NULL, or what does not hold. */
+ * it was opened from, or NULL. Returns NULL, or the broken invariant. */
 const char *gguf_check_all(const ae_gguf *gguf, const uint8_t *base, size_t n);
 
 #endif

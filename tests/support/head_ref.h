@@ -29,7 +29,7 @@ int head_ref_text(head_ref *ref, const int32_t *tokens, const double *features, 
 /* A chain of n self-fed rows of those tokens; returns the last row. */
 int head_ref_chain(head_ref *ref, int parent, const int32_t *tokens, int n);
 
-/* What is known of a row, valid until the next one is appended: */
+/* The values of a row, valid until the next one is appended: */
 const double *head_ref_feature(const head_ref *ref, int row); /* [n_embd] fc's output, or fed back; EAGLE-1/2: fc's */
 const double *head_ref_hidden(const head_ref *ref, int row);  /* [n_embd] before the output norm */
 const double *head_ref_normed(const head_ref *ref, int row);  /* [n_embd] what the output head multiplies */

@@ -1,4 +1,4 @@
-/* inflate.h - a model made larger that stays the same function: every neuron of its feed-forward layers stands r times.
+/* inflate.h - a model made larger that stays the same function: every neuron of its feed-forward layers is there r times.
  *
  * For end-to-end benchmarks with real text and real acceptance at the cost of a larger model,
  * through tools/inflate.c. The r copies of a neuron have the same rows in ffn_gate and ffn_up and so compute the same;
@@ -18,7 +18,7 @@ typedef struct inflate_options {
     uint32_t group;     /* so many neurons, then the same again ...; 1: the copies of a neuron side by side; 0: the best
                          * known,     256 where that divides the number of neurons, else all of them together */
     bool plain;         /* copies are equal; else each compensates the rounding of those before it (rewrite.h) */
-    bool keep_rest;     /* what does not grow keeps its type */
+    bool keep_rest;     /* tensors that do not grow keep their types */
     const ae_mix *mix;  /* COPY: each tensor keeps its type (or what fits its new rows) */
     uint32_t n_threads; /* 0 counts as 1 */
 } inflate_options;

@@ -625,7 +625,7 @@ static bool good_mtp(const ae_dhead *head)
     return !h->layer.hyper || good(head->mtp->hyper_end.fn, true, h->n_taps, h->n_taps * e);
 }
 
-/* What DFlash2 has beside the rest. */
+/* The tensors that only DFlash2 has. */
 static bool good_pairs(const ae_dhead *head)
 {
     const ae_dhead_hparams *h = &head->hparams;

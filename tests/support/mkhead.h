@@ -49,8 +49,8 @@ typedef struct mkhead_options {
 /* Reads the target's sizes, writes the head. ARGUMENT for a kind, type, schema or shape that cannot be. */
 aerie_status mkhead_write(const mkhead_options *options, const char *target, const char *path, aerie_error *error);
 
-/* Whether a loaded head holds what checkpoint/head.h promises: shapes, ranges, weights that can be read. NULL, or what does not
- * hold. */
+/* Whether a loaded head holds what checkpoint/head.h promises: shapes, ranges, weights that can be read. NULL, or the broken
+ * promise. */
 const char *mkhead_check(const ae_dhead *head);
 
 #endif

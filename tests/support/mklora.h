@@ -10,13 +10,13 @@
 typedef struct mklora_options {
     uint32_t rank;     /* 0: 8; of every second matrix half of it, if `uneven` */
     float alpha;       /* 0: twice the rank */
-    float gain;        /* what is added, compared with what a matrix gives; 0: 0.5 */
+    float gain;        /* size of the added values relative to the matrix's own; 0: 0.5 */
     uint64_t seed;
     const char *type;  /* NULL: "f32" */
     const char *match; /* words with spaces between: matrices whose names contain one of them; NULL: those of attention and
                         * dense feed-forward blocks, and the output */
     bool uneven, no_alpha;
-    /* Spoilers, for tests of what is refused. */
+    /* Faults, for tests of refusals. */
     const char *arch, *general_type, *adapter_type; /* NULL: as it should be; "": the key is missing */
     const char *extra; /* name of one more tensor [4, 4] */
     bool bad_rank, bad_shape, no_b, not_finite, stacked;

@@ -54,7 +54,7 @@ const char *mk_shapes_known(void)
 
 /* ---- Architectures ------------------------------------------------------------------------------- */
 
-/* What a file of each has beside the common keys and tensors. */
+/* The keys and tensors of each architecture besides the common ones. */
 static const struct arch {
     const char *name;
     char qk_norm; /* d = by head, q = all heads together, 0 = none */
@@ -126,8 +126,8 @@ static bool plan_type(plan *p, const char *name)
 
 /* ---- What is in it ---------------------------------------------------------------------------------- */
 
-/* Standard deviation times sqrt(n_in). Attention must look somewhere (QK); logits come from normed rows, so the
- * head's gain is their spread; a tied head must not drown in the embedding that it equals, so layers say more. */
+/* Standard deviation times sqrt(n_in). Attention must have an effect (QK); logits come from normed rows, so the head's gain is
+ * their spread; a tied head must not drown in the embedding that it equals, so layers say more. */
 static float gain_of(const plan *p, role r, uint32_t layer)
 {
     const float add = powf(p->decay, (float)layer) * (p->o->tied ? 3.0f : 1.0f);

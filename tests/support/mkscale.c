@@ -15,7 +15,7 @@ typedef struct scaler {
     ae_gguf_writer *out;
 } scaler;
 
-/* The name of what is to stand beside a weight; false: nothing is. */
+/* The name of the scale beside a weight; false: it gets none. */
 static bool name_beside(const scaler *s, const ae_gguf_tensor *t, const char *end, char name[128])
 {
     static const char weight[] = ".weight";
@@ -24,7 +24,7 @@ static bool name_beside(const scaler *s, const ae_gguf_tensor *t, const char *en
     if (memcmp(t->name.data + n, weight, sizeof weight - 1)) return false;
     if (t->type == AE_TYPE_I32) return false; /* a table of experts */
     snprintf(name, 128, "%.*s.scale", (int)n, t->name.data);
-    if (ae_gguf_tensor_find(s->in, name)) return false; /* Gemma 4's, which are something else */
+    if (ae_gguf_tensor_find(s->in, name)) return false; /* Gemma 4's, which have another meaning */
     snprintf(name, 128, "%.*s", (int)t->name.n, t->name.data);
     if (s->o->only && !strstr(name, s->o->only)) return false;
     snprintf(name, 128, "%.*s%s", (int)n, t->name.data, end);

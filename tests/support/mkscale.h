@@ -1,4 +1,4 @@
-/* mkscale.h - a GGUF file again, with a ".scale" beside each weight, or with another tensor or other keys more.
+/* mkscale.h - copies a GGUF file with a ".scale" beside each weight, or with another tensor or other keys added.
  *
  * For tests: llama.cpp's converter writes such files for NVFP4 checkpoints, one number for a matrix and one for each expert
  * of a stack. Each also gets an ".input_scale", which changes nothing.

@@ -1,6 +1,6 @@
 /* st_make.h - builds safetensors files in memory: good ones from descriptions, and any header over any data.
  *
- * Values of a tensor are a function of a name and a place (st_value), so a test knows what must come out wherever they went.
+ * Values of a tensor are a function of a name and a place (st_value), so a test knows the expected values under any name.
  */
 #ifndef AE_TEST_ST_MAKE_H
 #define AE_TEST_ST_MAKE_H
@@ -26,7 +26,8 @@ void st_make_text(ae_buf *file, const char *header, size_t n_data);
 /* About 0.2 wide, from the key and the place. */
 float st_value(const char *key, uint64_t i);
 
-/* Everything that an open reader lends is readable and keeps the promises of safetensors.h; NULL, or what does not hold. */
+/* Checks that everything that an open reader lends is readable and keeps the promises of safetensors.h; NULL, or the broken
+ * one. */
 const char *st_check_all(const ae_safetensors *st, const uint8_t *base, size_t n);
 
 #endif
