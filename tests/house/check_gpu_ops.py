@@ -21,7 +21,8 @@ UNREAD = {
 STRUCTS = ["ae_matmul", "ae_head_matmul", "ae_norm", "ae_axpy", "ae_map", "ae_copy", "ae_moe", "ae_routing", "ae_places",
            "ae_rope_table", "ae_rope_kv", "ae_attention", "ae_row_mix", "ae_conv", "ae_recur", "ae_gated_norm", "ae_walk",
            "ae_walk_tree", "ae_propose", "ae_propose_row", "ae_state_layer", "ae_state_pass", "ae_kv_commit_args",
-           "ae_attention_more", "ae_select", "ae_hyper", "ae_rotate", "ae_compress"]
+           "ae_attention_more", "ae_select", "ae_hyper", "ae_rotate", "ae_compress", "ae_ngrams",
+           "ae_trail", "ae_accord"]
 ENUMS = ["ae_state_kind", "ae_map_kind", "ae_glu", "ae_input", "ae_gate", "ae_kv_type", "ae_rope_kind"]
 
 

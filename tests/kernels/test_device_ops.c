@@ -89,7 +89,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest groups[] = {
         GROUP(lookup), GROUP(matmul), GROUP(head_matmul),
         GROUP(norm), GROUP(axpy), GROUP(map), GROUP(mix), GROUP(copy), GROUP(rope_table),
-        GROUP(hyper), GROUP(rotate), LONG(compress),
+        GROUP(hyper), GROUP(rotate), LONG(compress), LONG(trail), LONG(ngrams), GROUP(accord),
         LONG(rope_kv), LONG(kv_copy_page), LONG(kv_commit), LONG(kv_write), LONG(attention), LONG(select),
         RECURRENT(recur), GROUP(gated_norm),
         {"moe", test_moe, open_moe, NULL, NULL},

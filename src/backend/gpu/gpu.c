@@ -167,11 +167,14 @@ static const ae_backend_ops gpu_ops = {
     .map = ae_gpu_map,
     .mix = ae_gpu_mix,
     .hyper = ae_gpu_hyper,
+    .accord = ae_gpu_accord,
     .moe = ae_gpu_moe,
     .rope_table = ae_gpu_rope_table,
     .rope_kv = ae_gpu_rope_kv,
     .rotate = ae_gpu_rotate,
     .compress = ae_gpu_compress,
+    .ngrams = ae_gpu_ngrams,
+    .trail = ae_gpu_trail,
     .attention = ae_gpu_attention,
     .select = ae_gpu_select,
     .copy = ae_gpu_copy,
@@ -191,25 +194,6 @@ static const ae_backend_ops gpu_ops = {
     .gated_norm = ae_gpu_gated_norm,
 };
 
-/* What no GPU runs yet (Qwen 4): the pass ends with a sentence. */
-static void decline_ngrams(ae_stream *stream, const ae_ngrams *a)
-{
-    (void)a;
-    ae_gpu_decline(stream, "memories of n-grams (Qwen 4)");
-}
-
-static void decline_trail(ae_stream *stream, const ae_trail *a)
-{
-    (void)a;
-    ae_gpu_decline(stream, "memories of n-grams (Qwen 4)");
-}
-
-static void decline_accord(ae_stream *stream, const ae_accord *a)
-{
-    (void)a;
-    ae_gpu_decline(stream, "memories of n-grams (Qwen 4)");
-}
-
 aerie_status ae_gpu_open(const ae_gpu_driver *driver, uint32_t i, const char *name, ae_backend **out, aerie_error *error)
 {
     *out = NULL;
@@ -224,7 +208,6 @@ aerie_status ae_gpu_open(const ae_gpu_driver *driver, uint32_t i, const char *na
     const char *wait = getenv("AERIE_GPU_WAIT");
     snprintf(b->name, sizeof b->name, "%s", name);
     b->ops = gpu_ops;
-    b->ops.ngrams = decline_ngrams, b->ops.trail = decline_trail, b->ops.accord = decline_accord;
     b->ops.name = b->name;
     b->base.ops = &b->ops;
     b->wait_each = wait && !strcmp(wait, "1");

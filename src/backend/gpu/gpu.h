@@ -153,6 +153,7 @@ void ae_gpu_axpy(ae_stream *stream, const ae_axpy *args);
 void ae_gpu_map(ae_stream *stream, const ae_map *args);
 void ae_gpu_mix(ae_stream *stream, const ae_row_mix *args);
 void ae_gpu_hyper(ae_stream *stream, const ae_hyper *args);
+void ae_gpu_accord(ae_stream *stream, const ae_accord *args);
 void ae_gpu_copy(ae_stream *stream, const ae_copy *args);
 
 /* kv.c */
@@ -170,6 +171,8 @@ void ae_gpu_rope_table(ae_stream *stream, const ae_rope_table *args);
 void ae_gpu_rope_kv(ae_stream *stream, const ae_rope_kv *args);
 void ae_gpu_rotate(ae_stream *stream, const ae_rotate *args);
 void ae_gpu_compress(ae_stream *stream, const ae_compress *args);
+void ae_gpu_ngrams(ae_stream *stream, const ae_ngrams *args);
+void ae_gpu_trail(ae_stream *stream, const ae_trail *args);
 
 /* attention.c */
 void ae_gpu_attention(ae_stream *stream, const ae_attention *args);

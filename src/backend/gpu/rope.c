@@ -1,5 +1,7 @@
 /* rope.c - rotation, writing keys and values, compressed rows on the device: launches of kernels/rope.cu and compress.cu. Owns
  * nothing. */
+#include <string.h>
+
 #include "backend/gpu/kv.h"
 
 void ae_gpu_rope_table(ae_stream *stream, const ae_rope_table *a)
@@ -20,20 +22,43 @@ void ae_gpu_rotate(ae_stream *stream, const ae_rotate *a)
                                         .back = a->back});
 }
 
+/* Where rows of a plain layer are kept. */
+static ae_gpu_compress_args kept_args(const ae_places *p, const ae_kv_store *kv, uint32_t layer)
+{
+    return (ae_gpu_compress_args){
+        .kv = ae_gpu_kv_view_of(kv, layer), .seq = p->seq, .pos = p->pos, .slot = p->slot, .n_inplace = p->n_inplace,
+        .path = p->path, .tables = p->tables, .n_actual = p->n_actual, .path_stride = p->path_stride,
+        .table_stride = p->table_stride, .n_rows = p->n_rows,
+    };
+}
+
 void ae_gpu_compress(ae_stream *stream, const ae_compress *a)
 {
-    const ae_places *p = a->places;
-    if (!a->ape) {
-        ae_gpu_decline(stream, "means of rows (Qwen 4)");
-        return;
-    }
-    const ae_gpu_compress_args args = {
-        .kv = ae_gpu_kv_view_of(a->kv, a->layer), .seq = p->seq, .pos = p->pos, .slot = p->slot, .n_inplace = p->n_inplace,
-        .path = p->path, .tables = p->tables, .n_actual = p->n_actual, .x = a->x, .ape = a->ape, .y = a->y,
-        .path_stride = p->path_stride, .table_stride = p->table_stride, .dim = a->dim, .n_parts = a->n_parts, .every = a->every,
-    };
-    ae_gpu_launch(stream, AE_GPU_keep_rows, p->n_rows, 2 * a->n_parts, 1, 0, &args);
-    ae_gpu_launch(stream, AE_GPU_compress_rows, p->n_rows, (a->dim + 127) / 128, 1, 0, &args);
+    ae_gpu_compress_args args = kept_args(a->places, a->kv, a->layer);
+    args.x = a->x, args.ape = a->ape, args.y = a->y, args.dim = a->dim, args.n_parts = a->n_parts, args.every = a->every;
+    args.n_heads = (a->ape ? 2 : 1) * a->n_parts;
+    ae_gpu_launch(stream, AE_GPU_keep_rows, args.n_rows, args.n_heads, 1, 0, &args);
+    ae_gpu_launch(stream, AE_GPU_compress_rows, args.n_rows, (a->dim + 127) / 128, 1, 0, &args);
+}
+
+void ae_gpu_ngrams(ae_stream *stream, const ae_ngrams *a)
+{
+    ae_gpu_ngrams_args args = {.at = kept_args(a->places, a->kv, a->layer), .tokens = a->tokens, .y = a->y, .end = a->end,
+                               .n_tokens = a->n_tokens, .n_each = a->n_each};
+    memcpy(args.factors, a->factors, sizeof args.factors);
+    memcpy(args.sizes, a->sizes, sizeof args.sizes);
+    memcpy(args.offsets, a->offsets, sizeof args.offsets);
+    ae_gpu_launch(stream, AE_GPU_keep_tokens, (args.at.n_rows + 127) / 128, 1, 1, 0, &args);
+    ae_gpu_launch(stream, AE_GPU_hash_tokens, args.at.n_rows, 1, 1, 0, &args);
+}
+
+void ae_gpu_trail(ae_stream *stream, const ae_trail *a)
+{
+    ae_gpu_compress_args args = kept_args(a->places, a->kv, a->layer);
+    args.x = a->x, args.ape = a->weight, args.y = a->y, args.dim = a->dim, args.n_heads = a->n_heads;
+    args.n_taps = a->n_taps, args.step = a->step;
+    ae_gpu_launch(stream, AE_GPU_keep_rows, args.n_rows, args.n_heads, 1, 0, &args);
+    ae_gpu_launch(stream, AE_GPU_trail_rows, args.n_rows, args.n_heads, 1, 0, &args);
 }
 
 static uint32_t up16(uint32_t n)

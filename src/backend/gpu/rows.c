@@ -46,6 +46,13 @@ void ae_gpu_hyper(ae_stream *stream, const ae_hyper *a)
                                        .n_iterations = a->n_iterations, .eps = a->eps, .magnitude = a->magnitude});
 }
 
+void ae_gpu_accord(ae_stream *stream, const ae_accord *a)
+{
+    ae_gpu_launch(stream, AE_GPU_accord_parts, a->n_rows, a->n_parts, 1, 0,
+                  &(ae_gpu_accord_args){.x = a->x, .x2 = a->x2, .y = a->y, .y_stride = a->y_stride, .n_parts = a->n_parts,
+                                        .dim = a->dim, .scale = a->scale});
+}
+
 void ae_gpu_mix(ae_stream *stream, const ae_row_mix *a)
 {
     const ae_gpu_mix_args args = {.x = a->x, .start = a->start, .coef = a->coef, .y = a->y, .x_stride = a->x_stride,

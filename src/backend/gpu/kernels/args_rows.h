@@ -24,6 +24,10 @@
     X(rotate_heads, ae_gpu_rotate_args, 128) \
     X(keep_rows, ae_gpu_compress_args, 128) \
     X(compress_rows, ae_gpu_compress_args, 128) \
+    X(trail_rows, ae_gpu_compress_args, 128) \
+    X(keep_tokens, ae_gpu_ngrams_args, 128) \
+    X(hash_tokens, ae_gpu_ngrams_args, AE_MAX_NGRAM_HEADS) \
+    X(accord_parts, ae_gpu_accord_args, 32) \
     X(kv_page, ae_gpu_kv_page_args, 256) \
     X(kv_moves, ae_gpu_kv_moves_args, 64) \
     X(kv_save, ae_gpu_kv_slot_args, 128) \
@@ -139,18 +143,39 @@ typedef struct ae_gpu_rotate_args {
     uint32_t n_heads, head_dim, first, n_rot, neox, back;
 } ae_gpu_rotate_args;
 
-/* See ae_compress. */
+/* See ae_compress, and ae_trail, whose weights are ape. */
 typedef struct ae_gpu_compress_args {
     ae_gpu_kv_view kv;         /* of a plain layer */
     const int32_t *seq, *pos, *slot, *n_inplace; /* [n_rows] */
     const int32_t *path;       /* [n_rows][path_stride] */
     const int32_t *tables;     /* [n_seqs][table_stride] */
     const uint32_t *n_actual;  /* or NULL */
-    const float *x;            /* [n_rows][2 n_parts][dim] */
-    const float *ape;          /* [every][n_parts][dim] */
-    float *y;                  /* [n_rows][dim] */
+    const float *x;            /* [n_rows][n_heads][dim] */
+    const float *ape;          /* [every][n_parts][dim] or NULL */
+    float *y;                  /* [n_rows][dim]; of ae_trail [n_rows][n_heads][dim] */
     uint32_t path_stride, table_stride, dim, n_parts, every;
+    uint32_t n_heads;          /* that a row keeps */
+    uint32_t n_rows, n_taps, step;
 } ae_gpu_compress_args;
+
+/* See ae_ngrams. keep_tokens: a thread has a row; hash_tokens: a block has one, and a thread a hash. */
+typedef struct ae_gpu_ngrams_args {
+    ae_gpu_compress_args at;   /* where tokens are kept */
+    const int32_t *tokens;     /* [n_rows] */
+    int32_t *y;                /* [n_rows][(n_tokens - 1) * n_each] */
+    int32_t end;
+    uint32_t n_tokens, n_each, unused;
+    uint64_t factors[AE_MAX_NGRAM], sizes[AE_MAX_NGRAM_HEADS], offsets[AE_MAX_NGRAM_HEADS];
+} ae_gpu_ngrams_args;
+
+/* See ae_accord. Grid: rows, parts. */
+typedef struct ae_gpu_accord_args {
+    const float *x, *x2;
+    float *y;
+    uint64_t y_stride;
+    uint32_t n_parts, dim;
+    float scale;
+} ae_gpu_accord_args;
 
 /* ---- The KV cache ------------------------------------------------------------------------------------- */
 

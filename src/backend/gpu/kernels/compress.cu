@@ -1,5 +1,6 @@
-/* compress.cu - what DeepSeek-V4's layers add: coefficients of a row's streams (ae_hyper), rotation of parts of heads
- * (ae_rotate), and compressed rows (ae_compress). The arithmetic and its order are those of cpu/ref/compress.c and rows.c. */
+/* compress.cu - what DeepSeek-V4's layers and Qwen 4's add: coefficients of a row's streams (ae_hyper), rotation of parts of
+ * heads (ae_rotate), compressed rows (ae_compress), a memory of n-grams (ae_ngrams, ae_trail, ae_accord). The arithmetic and
+ * its order are those of cpu/ref/compress.c and rows.c. */
 #include "backend/arithmetic.h"
 #include "backend/gpu/kernels/args_rows.h"
 #include "backend/gpu/kernels/kernel.h"
@@ -111,18 +112,26 @@ AE_KERNEL(keep_rows, ae_gpu_compress_args, 128)
     const uint32_t row = ae_block_x(), head = ae_block_y();
     if (!has_row(a, row)) return;
     float *to = kept_at(a, row, a.slot[row], head);
-    const float *x = a.x + (static_cast<size_t>(row) * 2 * a.n_parts + head) * a.dim;
+    const float *x = a.x + (static_cast<size_t>(row) * a.n_heads + head) * a.dim;
     for (uint32_t i = ae_thread(); to && i < a.dim; i += 128) to[i] = x[i];
+}
+
+/* The slot of a position on the path of a row. */
+AE_DEV int32_t slot_at(const ae_gpu_compress_args &a, uint32_t row, int32_t at)
+{
+    const int32_t n_inplace = a.n_inplace[row];
+    return at < n_inplace ? at : a.path[static_cast<size_t>(row) * a.path_stride + at - n_inplace];
 }
 
 /* Number i of the values and the score of the position `at`, which is in the row's own block or in the one before. */
 AE_DEV void member(const ae_gpu_compress_args &a, uint32_t row, int32_t at, bool own, uint32_t i, float *v, float *s)
 {
-    const int32_t n_inplace = a.n_inplace[row];
-    const int32_t slot = at < n_inplace ? at : a.path[static_cast<size_t>(row) * a.path_stride + at - n_inplace];
+    const int32_t slot = slot_at(a, row, at);
     const uint32_t part = a.n_parts > 1 && own, entry = static_cast<uint32_t>(at) % a.every;
-    const float *value = kept_at(a, row, slot, part), *score = kept_at(a, row, slot, a.n_parts + part);
+    const float *value = kept_at(a, row, slot, part);
     *v = value ? value[i] : 0.0f;
+    if (!a.ape) return;
+    const float *score = kept_at(a, row, slot, a.n_parts + part);
     *s = (score ? score[i] : 0.0f) + a.ape[(static_cast<size_t>(entry) * a.n_parts + part) * a.dim + i];
 }
 
@@ -133,7 +142,7 @@ AE_KERNEL(compress_rows, ae_gpu_compress_args, 128)
     if (!has_row(a, row) || i >= a.dim) return;
     const int32_t pos = a.pos[row], every = static_cast<int32_t>(a.every), own = pos + 1 - every;
     const int32_t first = a.n_parts > 1 && own ? own - every : own;
-    float top = -INFINITY, sum = 0, y = 0, v, s;
+    float top = -INFINITY, sum = 0, y = 0, v = 0, s = 0;
     if ((pos + 1) % every) {
         a.y[static_cast<size_t>(row) * a.dim + i] = 0;
         return;
@@ -141,7 +150,13 @@ AE_KERNEL(compress_rows, ae_gpu_compress_args, 128)
     for (int32_t at = first; at <= pos; at++) {
         member(a, row, at, at >= own, i, &v, &s);
         top = s > top ? s : top;
+        y += v;
     }
+    if (!a.ape) { /* the mean */
+        a.y[static_cast<size_t>(row) * a.dim + i] = y / static_cast<float>(pos + 1 - first);
+        return;
+    }
+    y = 0;
     for (int32_t at = first; at <= pos; at++) {
         member(a, row, at, at >= own, i, &v, &s);
         const float e = ae_expf(s - top);
@@ -149,4 +164,63 @@ AE_KERNEL(compress_rows, ae_gpu_compress_args, 128)
         sum += e;
     }
     a.y[static_cast<size_t>(row) * a.dim + i] = y / sum;
+}
+
+/* ---- A memory of n-grams ---------------------------------------------------------------------------------- */
+
+/* Grid: rows, heads. */
+AE_KERNEL(trail_rows, ae_gpu_compress_args, 128)
+{
+    const uint32_t row = ae_block_x(), head = ae_block_y();
+    if (!has_row(a, row)) return;
+    for (uint32_t i = ae_thread(); i < a.dim; i += 128) {
+        const float *weight = a.ape + (static_cast<size_t>(head) * a.dim + i) * a.n_taps;
+        float s = 0;
+        for (uint32_t j = 0; j < a.n_taps; j++) {
+            const int32_t pos = a.pos[row] - static_cast<int32_t>((a.n_taps - 1 - j) * a.step);
+            const float *x = pos < 0 ? nullptr : kept_at(a, row, slot_at(a, row, pos), head);
+            if (x) s = ae_fma(weight[j], x[i], s);
+        }
+        a.y[(static_cast<size_t>(row) * a.n_heads + head) * a.dim + i] = ae_siluf(s);
+    }
+}
+
+AE_KERNEL(keep_tokens, ae_gpu_ngrams_args, 128)
+{
+    const uint32_t row = ae_block_x() * 128 + ae_thread();
+    if (row >= a.at.n_rows || !has_row(a.at, row)) return;
+    float *to = kept_at(a.at, row, a.at.slot[row], 0);
+    if (to) *to = static_cast<float>(a.tokens[row] < 0 ? a.end : a.tokens[row]);
+}
+
+AE_KERNEL(hash_tokens, ae_gpu_ngrams_args, AE_MAX_NGRAM_HEADS)
+{
+    const uint32_t row = ae_block_x(), k = ae_thread(), n = (a.n_tokens - 1) * a.n_each;
+    if (!has_row(a.at, row) || k >= n) return;
+    uint64_t mixed = 0;
+    bool ended = false;
+    for (uint32_t j = 0; j < 2 + k / a.n_each; j++) {
+        const int32_t pos = a.at.pos[row] - static_cast<int32_t>(j);
+        int32_t token = a.end;
+        if (!ended && pos >= 0) {
+            const float *kept = kept_at(a.at, row, slot_at(a.at, row, pos), 0);
+            if (kept) token = static_cast<int32_t>(*kept);
+        }
+        ended = ended || (j && token == a.end);
+        mixed ^= static_cast<uint64_t>(static_cast<int64_t>(token)) * a.factors[j];
+    }
+    a.y[static_cast<size_t>(row) * n + k] = static_cast<int32_t>(mixed % a.sizes[k] + a.offsets[k]);
+}
+
+/* A warp has a part of a row; half of its lanes have a chain. */
+AE_KERNEL(accord_parts, ae_gpu_accord_args, 32)
+{
+    const uint32_t row = ae_block_x(), part = ae_block_y(), lane = ae_thread();
+    const size_t at = (static_cast<size_t>(row) * a.n_parts + part) * a.dim;
+    float own = 0, s = 0;
+    for (uint32_t i = lane; lane < 16 && i < a.dim; i += 16) own = ae_fma(a.x[at + i], a.x2[at + i], own);
+    for (uint32_t i = 0; i < 16; i++) s += ae_shfl(own, i);
+    s *= a.scale;
+    const float size = fabsf(s) > 1e-6f ? fabsf(s) : 1e-6f, root = sqrtf(size), g = s > 0 ? root : s < 0 ? -root : s;
+    if (!lane) a.y[row * a.y_stride + part] = sigmoid(g);
 }

@@ -79,6 +79,8 @@ REPEATED(offsetof(ae_gpu_gated_norm_args, gate), 80);
 REPEATED(offsetof(ae_gpu_map_args, limit), 72);
 REPEATED(offsetof(ae_gpu_activation_args, factor) - offsetof(ae_gpu_activation_args, up_limit), 4);
 REPEATED(offsetof(ae_gpu_compress_args, every), 184);
+REPEATED(offsetof(ae_gpu_ngrams_args, tokens), 208);
+REPEATED(offsetof(ae_gpu_ngrams_args, factors), 240);
 REPEATED(offsetof(ae_gpu_mix_args, in_step), 104);
 REPEATED(offsetof(ae_gpu_norm_args, eps), 48);
 REPEATED(offsetof(ae_gpu_copy_host_args, rows), 56);
@@ -134,6 +136,10 @@ static const struct {
     KERNEL(rotate_heads, ae_gpu_rotate_args, "compress", 1, 0, 0),
     KERNEL(keep_rows, ae_gpu_compress_args, "compress", 2, 0, 0),
     KERNEL(compress_rows, ae_gpu_compress_args, "compress", 3, 0, 0),
+    KERNEL(trail_rows, ae_gpu_compress_args, "compress", 4, 0, 0),
+    KERNEL(keep_tokens, ae_gpu_ngrams_args, "compress", 5, 0, 0),
+    KERNEL(hash_tokens, ae_gpu_ngrams_args, "compress", 6, 0, 0),
+    KERNEL(accord_parts, ae_gpu_accord_args, "compress", 7, 0, 0),
     KERNEL(kv_page, ae_gpu_kv_page_args, "kv", 0, 0, 0),
     KERNEL(kv_moves, ae_gpu_kv_moves_args, "kv", 1, 0, 0),
     KERNEL(kv_save, ae_gpu_kv_slot_args, "kv", 2, 0, 0),

@@ -1,6 +1,6 @@
 #version 460
-/* compress.comp - what DeepSeek-V4's layers add. KIND: 0 hyper_rows, 1 rotate_heads, 2 keep_rows, 3 compress_rows. The
- * arithmetic and its order are those of cpu/ref/compress.c and rows.c. */
+/* compress.comp - what DeepSeek-V4's layers add. KIND: 0 hyper_rows, 1 rotate_heads, 2 keep_rows, 3 compress_rows, 4
+ * trail_rows, 5 keep_tokens, 6 hash_tokens, 7 accord_parts. The arithmetic and its order are those of cpu/ref/compress.c and rows.c. */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "kv_form.glsl"
@@ -19,7 +19,19 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Rot
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer CompressArgs { /* ae_gpu_compress_args */
     KvView kv;
     uint64_t seq, pos, slot, n_inplace, path, tables, n_actual, x, ape, y;
-    uint path_stride, table_stride, dim, n_parts, every;
+    uint path_stride, table_stride, dim, n_parts, every, n_heads, n_rows, n_taps, step;
+};
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer NgramsArgs { /* ae_gpu_ngrams_args */
+    uint64_t at[26]; /* CompressArgs */
+    uint64_t tokens, y;
+    int end;
+    uint n_tokens, n_each, unused;
+    uint64_t factors[8], sizes[64], offsets[64];
+};
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer AccordArgs { /* ae_gpu_accord_args */
+    uint64_t x, x2, y, y_stride;
+    uint n_parts, dim;
+    float scale;
 };
 
 /* ---- Streams: a work-group has a row ---------------------------------------------------------------- */
@@ -108,19 +120,28 @@ uint64_t kept_at(uint row, int slot, uint head)
 void keep(uint row, uint head)
 {
     const uint64_t to = kept_at(row, I32(a.slot).v[row], head);
-    const uint64_t x = a.x + (uint64_t(row) * 2 * a.n_parts + head) * a.dim * 4ul;
+    const uint64_t x = a.x + (uint64_t(row) * a.n_heads + head) * a.dim * 4ul;
     if (to != 0ul)
         for (uint i = THREAD; i < a.dim; i += 128) F32(to).v[i] = F32(x).v[i];
+}
+
+/* The slot of a position on the path of a row. */
+int slot_at(uint row, int at)
+{
+    const int in_place = I32(a.n_inplace).v[row];
+    return at < in_place ? at : I32(a.path + uint64_t(row) * a.path_stride * 4ul).v[uint(at - in_place)];
 }
 
 /* Number i of the values and the score of the position `at`, which is in the row's own block or in the one before. */
 vec2 member(uint row, int at, bool own, uint i)
 {
-    const int in_place = I32(a.n_inplace).v[row];
-    const int slot = at < in_place ? at : I32(a.path + uint64_t(row) * a.path_stride * 4ul).v[uint(at - in_place)];
+    const int slot = slot_at(row, at);
     const uint part = a.n_parts > 1 && own ? 1u : 0u, entry = uint(at) % a.every;
-    const uint64_t value = kept_at(row, slot, part), kept = kept_at(row, slot, a.n_parts + part);
-    const float v = value != 0ul ? F32(value).v[i] : 0.0, s = kept != 0ul ? F32(kept).v[i] : 0.0;
+    const uint64_t value = kept_at(row, slot, part);
+    const float v = value != 0ul ? F32(value).v[i] : 0.0;
+    if (a.ape == 0ul) return vec2(v, 0.0);
+    const uint64_t kept = kept_at(row, slot, a.n_parts + part);
+    const float s = kept != 0ul ? F32(kept).v[i] : 0.0;
     return vec2(v, s + F32(a.ape + (uint64_t(entry) * a.n_parts + part) * a.dim * 4ul).v[i]);
 }
 
@@ -137,9 +158,15 @@ void compress(uint row)
         return;
     }
     for (int at = first; at <= pos; at++) {
-        const float s = member(row, at, at >= own, i).y;
-        top = s > top ? s : top;
+        const vec2 m = member(row, at, at >= own, i);
+        top = m.y > top ? m.y : top;
+        v = v + m.x;
     }
+    if (a.ape == 0ul) { /* the mean */
+        y.v[i] = ae_div(v, float(pos + 1 - first));
+        return;
+    }
+    v = 0.0;
     for (int at = first; at <= pos; at++) {
         const vec2 m = member(row, at, at >= own, i);
         const float e = ae_expf(m.y - top);
@@ -149,8 +176,74 @@ void compress(uint row)
     y.v[i] = ae_div(v, sum);
 }
 
+/* ---- A memory of n-grams ---------------------------------------------------------------------------- */
+
+void trail(uint row, uint head)
+{
+    for (uint i = THREAD; i < a.dim; i += 128) {
+        F32 weight = F32(a.ape + (uint64_t(head) * a.dim + i) * a.n_taps * 4ul);
+        float s = 0.0;
+        for (uint j = 0; j < a.n_taps; j++) {
+            const int pos = I32(a.pos).v[row] - int((a.n_taps - 1 - j) * a.step);
+            if (pos < 0) continue;
+            const uint64_t x = kept_at(row, slot_at(row, pos), head);
+            if (x != 0ul) s = ae_fma(weight.v[j], F32(x).v[i], s);
+        }
+        F32(a.y + (uint64_t(row) * a.n_heads + head) * a.dim * 4ul).v[i] = ae_siluf(s);
+    }
+}
+
+void keep_token(NgramsArgs g, uint row)
+{
+    if (row >= a.n_rows || (a.n_actual != 0ul && row >= U32(a.n_actual).v[0])) return;
+    const uint64_t to = kept_at(row, I32(a.slot).v[row], 0);
+    const int token = I32(g.tokens).v[row];
+    if (to != 0ul) F32(to).v[0] = float(token < 0 ? g.end : token);
+}
+
+void hash(NgramsArgs g, uint row)
+{
+    const uint k = THREAD, n = (g.n_tokens - 1) * g.n_each;
+    if (k >= n) return;
+    uint64_t mixed = 0ul;
+    bool ended = false;
+    for (uint j = 0; j < 2 + k / g.n_each; j++) {
+        const int pos = I32(a.pos).v[row] - int(j);
+        int token = g.end;
+        if (!ended && pos >= 0) {
+            const uint64_t kept = kept_at(row, slot_at(row, pos), 0);
+            if (kept != 0ul) token = int(F32(kept).v[0]);
+        }
+        ended = ended || (j != 0 && token == g.end);
+        mixed ^= uint64_t(int64_t(token)) * g.factors[j];
+    }
+    I32(g.y).v[row * n + k] = int(uint(mixed % g.sizes[k] + g.offsets[k]));
+}
+
+/* A work-group has a part of a row. */
+void accord(AccordArgs c)
+{
+    const uint row = BLOCK_X, part = BLOCK_Y, t = THREAD;
+    const uint64_t at = (uint64_t(row) * c.n_parts + part) * c.dim * 4ul;
+    float own = 0.0, s = 0.0;
+    if (t < 16) {
+        for (uint i = t; i < c.dim; i += 16) own = ae_fma(F32(c.x + at).v[i], F32(c.x2 + at).v[i], own);
+        numbers[t] = own;
+    }
+    barrier();
+    if (t != 0) return;
+    for (uint i = 0; i < 16; i++) s = s + numbers[i];
+    s = s * c.scale;
+    const float root = ae_sqrt(abs(s) > 1e-6 ? abs(s) : 1e-6), g = s > 0.0 ? root : s < 0.0 ? -root : s;
+    F32(c.y + (uint64_t(row) * c.y_stride + part) * 4ul).v[0] = sigmoid(g);
+}
+
 void main()
 {
+    if (KIND == 7) {
+        accord(AccordArgs(push.args));
+        return;
+    }
     if (KIND == 0) {
         hyper(HyperArgs(push.args));
         return;
@@ -160,7 +253,13 @@ void main()
         return;
     }
     a = CompressArgs(push.args);
+    if (KIND == 5) {
+        keep_token(NgramsArgs(push.args), BLOCK_X * 128 + THREAD);
+        return;
+    }
     if (a.n_actual != 0ul && BLOCK_X >= U32(a.n_actual).v[0]) return;
-    if (KIND == 2) keep(BLOCK_X, BLOCK_Y);
+    if (KIND == 4) trail(BLOCK_X, BLOCK_Y);
+    else if (KIND == 6) hash(NgramsArgs(push.args), BLOCK_X);
+    else if (KIND == 2) keep(BLOCK_X, BLOCK_Y);
     else compress(BLOCK_X);
 }
