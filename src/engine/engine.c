@@ -92,8 +92,8 @@ static size_t gathered_size(const ae_model *m, const ae_engine_options *o)
     const ae_hparams *h = &m->hparams;
     const ae_widths w = ae_model_widths(m->layers, h->n_layers);
     const ae_expert_hparams *x = &h->experts;
-    const size_t wide[] = {ae_ranks_stream_width(h), w.q, w.ff, (size_t)h->recur.n_heads * h->recur.value_dim, x->n_latent,
-                           (size_t)x->n_used * x->n_ff + x->n_ff_shared};
+    const size_t recur = (size_t)h->recur.n_heads * h->recur.value_dim, experts = (size_t)x->n_used * x->n_ff + x->n_ff_shared;
+    const size_t wide[] = {ae_ranks_stream_width(h), w.q + w.kv, w.ff, recur, x->n_latent, experts};
     size_t row = 0, n_logits = (size_t)ae_engine_collected(m) * h->n_vocab;
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) row = wide[i] > row ? wide[i] : row;
     const size_t rows = row * o->n_batch, most = rows > n_logits ? rows : n_logits;
@@ -190,6 +190,9 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split
     const bool cut = o->ranks && x->n;
     d->block.hidden = ae_layout_add(l, cut ? n * x->n_used * x->n_ff : 0, sizeof(float));
     d->block.hidden_shared = ae_layout_add(l, cut ? n * x->n_ff_shared : 0, sizeof(float));
+    bool norms_rows = false;
+    for (uint32_t k = 0; o->ranks && k < h->n_layers; k++) norms_rows |= ae_ranks_norms_rows(&m->layers[k].spec);
+    d->block.wide_k = ae_layout_add(l, norms_rows ? n * ae_model_widths(m->layers, h->n_layers).kv : 0, sizeof(float));
     d->block.narrow = ae_layout_add(l, cut ? n * (x->n_latent > h->n_embd ? x->n_latent : h->n_embd) : 0, sizeof(float));
     d->ple = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
     d->ple_part = ae_layout_add(l, i == split->mixer[0] ? n * h->n_layers * h->n_embd_layer : 0, sizeof(float));

@@ -261,13 +261,15 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         .norm_eps = b->h->norm_eps, .q_scale = s->temperature ? b->q_scale : NULL});
 }
 
-/* Computes the output of this rank's heads, [n_rows][v_dim], and returns it as the input of the last product. */
-static ae_matmul attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+/* Computes the output of this rank's heads, [n_rows][v_dim], and returns it as the input of the last product. normed: the layer
+ * of all ranks, if its queries and keys are normed over all their heads; else NULL. */
+static ae_matmul attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, const ae_layer_spec *normed)
 {
     const ae_layer_cut *cut = ae_block_cut(b, l);
     const uint32_t first_head = cut && cut->mixer ? cut->first_head : 0;
     const uint32_t q_dim = s->n_heads * s->head_dim, v_dim = s->n_heads * value_dim_of(s);
     project(b, s, l);
+    if (normed) ae_block_norm_rows(b, normed, l, cut);
     store(b, s, l);
     if (s->index == AE_INDEX_OWN) ae_block_choose(b, l);
     const ae_places chosen = ae_block_chosen(b, s, l);
@@ -309,7 +311,9 @@ static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_la
     const ae_layer_spec *own = is_cut ? &cut->own : s;
     float *y = to_y ? b->y : b->x;
     ae_matmul m = {.x = b->attn};
-    if (own->n_heads) m = attend(b, own, l);
+    const ae_layer_spec *normed = is_cut && ae_ranks_norms_rows(s) ? s : NULL;
+    if (own->n_heads) m = attend(b, own, l, normed);
+    else if (normed) ae_block_norm_rows(b, normed, l, cut);
     if (is_cut) ae_block_gather_input(b, &m, &cut->attn, m.x == b->q ? b->attn : b->q, s->n_heads * value_dim_of(s));
     if (l->attn_sub_norm) m.input = AE_INPUT_RMSNORM, m.norm = l->attn_sub_norm, m.norm_eps = b->h->norm_eps;
     ae_block_output(&m, l->wo, l->bo, ae_block_own(b, y, is_cut), b->h->n_embd, !to_y);

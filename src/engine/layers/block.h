@@ -89,6 +89,7 @@ typedef struct ae_block {
     float *attn;         /* [n_rows][n_heads * head_dim] */
     float *gate, *up;    /* [n_rows][n_ff] */
     /* in a group only: what experts have between their products, whole, and this rank's columns of what they add to */
+    float *wide_k; /* of a rank in a split, if keys are normed over all heads: [n_rows][n_kv_heads * head_dim]; else NULL */
     float *hidden, *hidden_shared, *narrow; /* [n_rows][n_used][n_ff], [n_rows][n_ff_shared], [n_rows][n_embd or n_latent] */
     float *latent, *latent_sum; /* [n_rows][experts.n_latent] x 2: input and output of experts that work on a narrower stream */
     float *mla_q;        /* [n_rows][mla.n_q] */
@@ -144,6 +145,8 @@ void ae_block_gather(const ae_block_group *group, const ae_backend_ops *ops, ae_
 void ae_block_gather_recur(const ae_block *b, const float *narrow, uint32_t n, float *wide, uint32_t width);
 /* Gathers b->hidden and b->hidden_shared. */
 void ae_block_gather_hidden(const ae_block *b, uint32_t n_used);
+/* Norms queries and keys, of which a rank has some heads, over all heads of a row (ae_ranks_norms_rows). spec: of all heads. */
+void ae_block_norm_rows(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer, const ae_layer_cut *cut);
 /* Gathers the output of experts that are narrower than the stream. */
 void ae_block_gather_latent(const ae_block *b, float *y);
 /* The product's input is in narrow rows that hold only this rank's columns. Applies its gate, if it has one, gathers the result

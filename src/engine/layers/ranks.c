@@ -93,3 +93,33 @@ void ae_block_gather_latent(const ae_block *b, float *y)
 {
     gather(b, y, b->h->experts.n_latent, &b->group->ranks->latent, 1);
 }
+
+/* Norms rows of all heads in place, and copies this rank's columns back. */
+static void norm_and_narrow(const ae_block *b, const ae_layer_spec *s, float *wide, uint32_t width, const float *weight,
+                            const float *bias, float *narrow, uint32_t first, uint32_t n)
+{
+    b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = width, .x = wide, .x_stride = width,
+                                       .weight = weight ? weight : b->ones, .eps = b->h->norm_eps,
+                                       .layer = s->qk_norm == AE_QK_NORM_ROW_LAYER});
+    if (bias) b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, width, 1.0f, bias, 0, wide, width});
+    b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = wide + first, .x_stride = width, .y = narrow,
+                                       .y_stride = n});
+}
+
+void ae_block_norm_rows(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, const ae_layer_cut *cut)
+{
+    const uint32_t d = s->head_dim, q_dim = s->n_heads * d, k_dim = s->n_kv_heads * d, group = s->n_heads / s->n_kv_heads;
+    const uint32_t first_q = cut->first_head * d, first_k = cut->first_kv_head * d;
+    const uint32_t own_q = cut->own.n_heads * d, own_k = cut->own.n_kv_heads * d;
+    const bool has_keys = s->kv_from == (int)l->index;
+    ae_slices keys = {{0}, {0}};
+    for (uint32_t r = 0; r < b->group->ranks->n; r++)
+        keys.first[r] = cut->attn.first[r] / group, keys.n[r] = cut->attn.n[r] / group;
+    const ae_block_slices rows[] = {{b->attn, q_dim, b->n_rows, &cut->attn, 1}, {b->wide_k, k_dim, b->n_rows, &keys, 1}};
+    widen(b, b->q, own_q, b->attn, q_dim, first_q);
+    if (has_keys) widen(b, b->k, own_k, b->wide_k, k_dim, first_k);
+    ae_block_gather(b->group, b->ops, b->stream, rows, 1 + has_keys, AE_COMM_ALL);
+    if (!own_q) return;
+    norm_and_narrow(b, s, b->attn, q_dim, l->q_norm, l->q_norm_b, b->q, first_q, own_q);
+    if (has_keys) norm_and_narrow(b, s, b->wide_k, k_dim, l->k_norm, l->k_norm_b, b->k, first_k, own_k);
+}

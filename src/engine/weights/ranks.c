@@ -26,12 +26,11 @@ static bool can_cut_attention(const ae_model *m, uint32_t i)
     if (h->adapters.n || h->crosses) return false; /* products of all heads beside those that are cut */
     if (h->index.n_heads && (ae_index_n_groups(&h->index) > 1 || s->n_heads != m->layers[0].spec.n_heads)) return false;
     if (s->mixer == AE_MIXER_MLA) return s->mla.value_dim <= s->head_dim; /* whether there is room to gather */
-    if (s->mixer != AE_MIXER_ATTENTION || s->qk_norm == AE_QK_NORM_ROW || s->qk_norm == AE_QK_NORM_ROW_LAYER ||
-         s->kv_from < 0) return false;
+    if (s->mixer != AE_MIXER_ATTENTION || s->kv_from < 0) return false;
+    if (ae_ranks_norms_rows(s) && (s->qk_norm_last || (s->value_dim && s->value_dim != s->head_dim))) return false;
     /* the layer whose keys and values it reads; both have the same heads of them */
     const ae_layer_spec *of = &m->layers[s->kv_from].spec;
     return of->mixer == AE_MIXER_ATTENTION && of->n_kv_heads == s->n_kv_heads && of->head_dim == s->head_dim &&
-           of->qk_norm != AE_QK_NORM_ROW && of->qk_norm != AE_QK_NORM_ROW_LAYER &&
            s->n_heads % s->n_kv_heads == 0;
 }
 
@@ -62,6 +61,7 @@ static void cut_heads(ae_ranks *ranks, const uint32_t *shares, ae_layer_cut *cut
     cut->first_head = units.first[ranks->own] * group;
     cut->first_kv_head = mla ? 0 : units.first[ranks->own];
     cut->own.n_heads = units.n[ranks->own] * group;
+    if (ae_ranks_norms_rows(s)) cut->own.qk_norm = AE_QK_NORM_NONE; /* of rows that are gathered first */
     if (!mla) cut->own.n_kv_heads = units.n[ranks->own];
 }
 
@@ -276,6 +276,12 @@ static void count_split(const ae_ranks *ranks, const ae_model *model, uint32_t *
         const ae_layer_cut *cut = &ranks->layers[i];
         *n_rounds += 2 * (cut->mixer + cut->ffn);
         if (cut->mixer) *bytes += others(&cut->attn, ranks) + others(&ranks->embd, ranks);
+        if (cut->mixer && ae_ranks_norms_rows(&model->layers[i].spec)) {
+            const ae_layer_spec *s = &model->layers[i].spec;
+            const uint64_t queries = others(&cut->attn, ranks);
+            ++*n_rounds;
+            *bytes += queries + (s->kv_from == (int)i ? queries / (s->n_heads / s->n_kv_heads) : 0);
+        }
         if (cut->ffn) *bytes += others(&cut->ff, ranks) + others(&ranks->embd, ranks);
         if (cut->recur) count_recur(ranks, n_rounds, bytes);
         if (cut->experts) count_experts(ranks, model, n_rounds, bytes);

@@ -91,6 +91,12 @@ void ae_ranks_state(const ae_ranks *ranks, const ae_model *model, ae_state_layer
 /* Whether this rank has something of such an entry (ae_net_kv_owners). */
 bool ae_ranks_keeps(const ae_ranks *ranks, const ae_model *model, uint32_t layer, bool own_rows);
 
+/* Whether queries and keys are normed over all heads of a row: ranks that have some of the heads gather them before. */
+static inline bool ae_ranks_norms_rows(const ae_layer_spec *s)
+{
+    return s->mixer == AE_MIXER_ATTENTION && (s->qk_norm == AE_QK_NORM_ROW || s->qk_norm == AE_QK_NORM_ROW_LAYER);
+}
+
 /* Floats of a row that a rank of a pipeline hands on. */
 uint32_t ae_ranks_stream_width(const ae_hparams *h);
 /* Rounds of messages in a pass with logits. */
