@@ -98,6 +98,8 @@ aerie_status ae_bind_pool_room(ae_binder *b, ae_index_hparams *index);
  * means of keys (all specs say attention before), then its tensors in a layer with attention; a memory of n-grams (n_vocab and
  * the layers' mixers are set), then its tensors. */
 aerie_status ae_bind_hyper_low(ae_binder *b, const char *prefix, const ae_hparams *h, bool end, ae_hyper_layer *to);
+/* Binds the weights of every stream's norm: [n_streams, n_embd], or as one vector. */
+aerie_status ae_bind_stream_norms(ae_binder *b, const char *name, const ae_hparams *h, ae_tensor_ref *out);
 aerie_status ae_bind_means_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
 aerie_status ae_bind_means(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
 aerie_status ae_bind_memory_hparams(ae_binder *b, ae_hparams *h, const ae_layer *layers);

@@ -9,8 +9,7 @@
 
 /* ---- Hyper-connections of low rank ------------------------------------------------------------------- */
 
-/* Weights of every stream's norm: [n_streams, n], or as one vector. */
-static aerie_status bind_norms(ae_binder *b, const char *name, const ae_hparams *h, ae_tensor_ref *out)
+aerie_status ae_bind_stream_norms(ae_binder *b, const char *name, const ae_hparams *h, ae_tensor_ref *out)
 {
     const ae_gguf_tensor *t = ae_gguf_tensor_find(b->gguf, name);
     const uint32_t n = h->n_embd, c = h->n_streams;
@@ -23,7 +22,7 @@ aerie_status ae_bind_hyper_low(ae_binder *b, const char *prefix, const ae_hparam
     const uint32_t wide = h->n_streams * h->n_embd;
     char name[64];
     snprintf(name, sizeof name, "%s_norm.weight", prefix);
-    AE_TRY(bind_norms(b, name, h, &to->norm));
+    AE_TRY(ae_bind_stream_norms(b, name, h, &to->norm));
     snprintf(name, sizeof name, "%s_down.weight", prefix);
     AE_TRY(ae_bind(b, name, true, h->hyper_rank, wide, &to->down));
     snprintf(name, sizeof name, "%s_up.weight", prefix);
@@ -158,7 +157,7 @@ aerie_status ae_bind_memory(ae_binder *b, uint32_t i, const ae_hparams *h, ae_me
     AE_TRY(ae_bind_layer(b, i, "ple_value.weight", true, h->n_embd, n_in, &to->value));
     for (size_t k = 0; k < 3; k++) {
         snprintf(name, sizeof name, "blk.%u.ple_norm_%s.weight", i, norms[k]);
-        AE_TRY(bind_norms(b, name, h, places[k]));
+        AE_TRY(ae_bind_stream_norms(b, name, h, places[k]));
     }
     return ae_bind_layer(b, i, "ple_conv1d.weight", true, wide, m->n_taps, &to->taps);
 }

@@ -439,8 +439,7 @@ static aerie_status check_nextn(const ae_binder *b, const ae_hparams *h)
                         norms == AE_NORMS_POST || (norms == AE_NORMS_ONE && b->arch->nextn_both);
     if (!placed || b->arch->shared_kv ||
         b->arch->layer_embedding || b->arch->adds_start || b->arch->no_attention || tempered || b->arch->chunked ||
-        b->arch->layer_norm || b->arch->hyper_apart || b->arch->hyper_mean ||
-        b->arch->hyper_low)
+        b->arch->layer_norm || b->arch->hyper_apart || b->arch->hyper_mean || (b->arch->hyper_low && h->n_nextn > 1))
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported", path, arch);
     for (uint32_t i = h->n_layers; i < h->n_layers + h->n_nextn; i++)
         if (!find_part(b, i, "nextn.eh_proj.weight"))
@@ -459,7 +458,10 @@ static aerie_status bind_nextn(ae_binder *b, ae_model *m)
     const uint32_t e = h->n_embd;
     const ae_gguf_tensor *map = ae_gguf_tensor_find(b->gguf, "d2t");
     const uint32_t n_rows = map && map->ne[0] <= h->n_vocab ? (uint32_t)map->ne[0] : h->n_vocab;
-    if (h->hyper) AE_TRY(ae_bind_hyper_end(b, h, &m->hyper_end));
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.nextn.hc_head", h->n_layers);
+    if (h->hyper_rank) AE_TRY(ae_bind_hyper_low(b, name, h, true, &m->hyper_end)); /* its own; the other kind has the file's */
+    else if (h->hyper) AE_TRY(ae_bind_hyper_end(b, h, &m->hyper_end));
     m->nextn = ae_arena_alloc(&m->arena, h->n_nextn, sizeof *m->nextn);
     if (!m->nextn) return ae_fail_memory(b->error, "the MTP blocks", h->n_nextn * sizeof *m->nextn);
     for (uint32_t k = 0; k < h->n_nextn; k++) {
@@ -468,7 +470,9 @@ static aerie_status bind_nextn(ae_binder *b, ae_model *m)
         ae_layer *l = &m->layers[i];
         AE_TRY(ae_bind_layer(b, i, "nextn.eh_proj.weight", true, e, 2 * e, &n->eh_proj));
         AE_TRY(ae_bind_layer(b, i, "nextn.enorm.weight", true, 0, e, &n->enorm));
-        AE_TRY(ae_bind_layer(b, i, "nextn.hnorm.weight", true, 0, e, &n->hnorm));
+        snprintf(name, sizeof name, "blk.%u.nextn.hnorm.weight", i);
+        if (h->hyper_rank) AE_TRY(ae_bind_stream_norms(b, name, h, &n->hnorm));
+        else AE_TRY(ae_bind(b, name, true, 0, e, &n->hnorm));
         AE_TRY(ae_bind_layer(b, i, "nextn.embed_tokens.weight", false, h->n_vocab, e, &n->embedding));
         AE_TRY(ae_bind_layer(b, i, "nextn.shared_head_head.weight", false, n_rows, e, &n->head));
         AE_TRY(ae_bind_layer(b, i, "nextn.shared_head_norm.weight", false, 0, e, &n->head_norm));

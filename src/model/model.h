@@ -587,7 +587,7 @@ typedef struct ae_layer {
  * With hyper-connections eh_proj and hnorm are applied to each stream, beside the same embedding. */
 typedef struct ae_nextn {
     ae_tensor_ref eh_proj;      /* [n_embd, 2 n_embd], the embedding's half first */
-    ae_tensor_ref enorm, hnorm; /* [n_embd] x 2 */
+    ae_tensor_ref enorm, hnorm; /* [n_embd] x 2; with hyper_rank hnorm is [n_streams][n_embd] */
     ae_tensor_ref embedding;    /* [n_vocab, n_embd]; NULL: the model's, as for the next two */
     ae_tensor_ref head;         /* [n_vocab, n_embd], or as many rows as the file's d2t has */
     ae_tensor_ref head_norm;    /* [n_embd] */

@@ -109,7 +109,7 @@ LEAD = {"deepseek4": 160}
 
 # Architectures of whose MTP blocks the library has no graph.
 NO_BLOCKS = ("bailingmoe2", "exaone-moe", "exaone4", "dots3note")
-CHAINED = ("deepseek4-mtp", "mimo2-mtp", "step35-mtp")
+CHAINED = ("deepseek4-mtp", "mimo2-mtp", "step35-mtp", "qwen4exp-mtp")
 
 
 def batch_of(tokens, first):

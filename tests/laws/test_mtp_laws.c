@@ -23,7 +23,7 @@
 #include "mkhead.h"
 #include "spec_rig.inc"
 
-enum { N_REQUESTS = 8, N_PREDICT = 12, N_MODELS = 10 };
+enum { N_REQUESTS = 8, N_PREDICT = 12, N_MODELS = 11 };
 
 /* step35 with three blocks, which its arrays leave out. */
 static char step35_keys[1024], step35_tensors[4096];
@@ -69,7 +69,7 @@ static int make_models(void **state)
 {
     static const char *const names[N_MODELS] = {"qwen35-mtp", "qwen35moe",        "glm4moe", NULL,
                                                 "glm4.7-flash-mtp", "gemma4", "gemma4-31b", NULL,
-                                                "cohere2moe-mtp", "nemotron_h_moe-mtp"};
+                                                "cohere2moe-mtp", "nemotron_h_moe-mtp", "qwen4exp-mtp"};
     uint64_t random = 3;
     (void)state;
     make_step35();
@@ -324,6 +324,10 @@ static void test_refused_streams(void **state)
         need(mkarch_write(&spec, true, path_of("a"), &error), &error);
         refuse_head(models[7], "a", AERIE_ERROR_FORMAT, wrong[i].words);
     }
+    write_without("qwen4exp-mtp", "M nextn.hc_head_up", "", "a");
+    refuse_head(models[10], "a", AERIE_ERROR_FORMAT, "tensor blk.3.nextn.hc_head_up.weight is missing");
+    write_without("qwen4exp-mtp", "M nextn.hnorm", "M nextn.hnorm n 64\n", "a");
+    refuse_head(models[10], "a", AERIE_ERROR_FORMAT, "blk.3.nextn.hnorm.weight");
     write_without("deepseek4-mtp", "- output_hc_base", "", "a");
     refuse_head(models[7], "a", AERIE_ERROR_FORMAT, "tensor output_hc_base.weight is missing");
     write_without("deepseek4-mtp", "* hc_ffn_scale", "* hc_ffn_scale o 2\n", "a");

@@ -72,7 +72,9 @@ static void combine_streams(ae_dhead_engine *e, const ae_dhead_step *step)
     float *x = e->block.streams;
     for (uint32_t k = 1; k < n_streams; k++) copy(e, n, H, e->c, stride, NULL, e->c + k * pair, stride);
     copy(e, n_all, H, e->g, H, NULL, e->c + H, pair);
-    norm(e, n_all, 1, H, e->c + H, pair, step->hnorm);
+    if (!h->hyper_rank) norm(e, n_all, 1, H, e->c + H, pair, step->hnorm);
+    for (uint32_t k = 0; h->hyper_rank && k < n_streams; k++)
+        norm(e, n, 1, H, e->c + k * pair + H, stride, step->hnorm + (size_t)k * H);
     if (n_all <= e->options.n_batch) { /* drafts read the weights once */
         product(e, n_all, e->c, pair, step->fc, NULL, x, H, false);
         return;

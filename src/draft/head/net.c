@@ -87,7 +87,9 @@ static void list_block(ae_dhead_net *net, uint32_t i)
     ae_parts_weight(p, from->head, AE_WEIGHT_MATMUL, &step->own_output);
     ae_parts_weight(p, from->eh_proj, AE_WEIGHT_MATMUL, &step->fc);
     ae_parts_vector(p, from->enorm, &step->enorm);
-    ae_parts_vector(p, from->hnorm, &step->hnorm);
+    const ae_hparams *h = &net->head->hparams.layer;
+    if (h->hyper_rank) ae_parts_range(p, from->hnorm, 0, h->n_streams * h->n_embd, &step->hnorm);
+    else ae_parts_vector(p, from->hnorm, &step->hnorm);
     ae_parts_vector(p, from->head_norm, &step->own_norm);
 }
 
