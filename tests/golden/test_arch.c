@@ -416,7 +416,8 @@ static void test_mtp_logits(void **state)
                                         "mimo2-mtp", "step35-mtp", "cohere2moe-mtp", "nemotron_h_moe-mtp",
                                         "exaone-moe-mtp", "exaone4-mtp", "dots3note-mtp", "glm4-mtp", "glm-dsa-mtp",
                                         "qwen4exp-mtp"};
-    static const char *const more[] = {"deepseek4-mtp", "mimo2-mtp", "step35-mtp", "qwen4exp-mtp"}; /* with drafts after each row */
+    /* with drafts after each row */
+    static const char *const more[] = {"deepseek4-mtp", "mimo2-mtp", "step35-mtp", "qwen4exp-mtp"};
     static golden text, ahead;
     static float logits[ROWS][MKARCH_VOCAB], chained[ROWS][MKARCH_VOCAB];
     (void)state;

@@ -14,8 +14,9 @@ typedef struct ae_dhead_step {
     ae_weight *embedding;   /* [n_vocab, n_embd] lookup */
     ae_weight *output;      /* [n_draft, n_embd]; NULL for Medusa */
     ae_weight *fc;          /* EAGLE: as in ae_dhead; MTP: eh_proj */
-    float *enorm, *hnorm;   /* [n_embd] device f32: norms of the embedding and of the feature; or NULL. With hyper_rank hnorm has
-                             * weights for each stream */
+    /* [n_embd] device f32: norms of the embedding and of the feature; or NULL. With hyper_rank hnorm has weights for each
+     * stream */
+    float *enorm, *hnorm;
     float *norm;            /* [n_embd] norm before the output, or NULL */
     ae_weight *post;        /* assistant: computes the next feature; otherwise NULL */
     ae_weight *own_embedding, *own_output; /* NULL: borrowed */
