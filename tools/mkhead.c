@@ -27,6 +27,7 @@ static const char help[] =
     "  --correct N --no-correction 0|1   of dfly (default: as wide as the target)\n"
     "  --lattice N --lattice-heads N --lattice-layers N --factors N   of lilicorr (default 32, 2, 2, 8), beside\n"
     "                           --candidates, and --conv and --conv-group if it has convolutions\n"
+    "  --parallel N --layers N  of eagle3: P-EAGLE, tokens of a pass (default: none); layers (default 1)\n"
     "  --from-anchor 0|1 --causal 0|1 --no-confidence 0|1   of block drafters\n"
     "  --norm-before-residual 0|1  --norm-before-fc 0|1  --whole-fc-norm 0|1\n"
     "  --own-embedding 0|1      token_embd.weight of its own\n"
@@ -77,7 +78,7 @@ static bool set_option(mkhead_options *o, const char *name, const char *value)
                   {"--sinks", &o->n_sinks}, {"--medusa-heads", &o->n_medusa}, {"--medusa-blocks", &o->n_blocks},
                   {"--mtp-blocks", &o->n_nextn}, {"--layers", &o->n_layers}, {"--block", &o->n_block},
                   {"--markov", &o->n_markov}, {"--conv", &o->n_conv}, {"--conv-group", &o->conv_group},
-                  {"--pair", &o->n_pair}, {"--candidates", &o->n_candidates}, {"--correct", &o->n_correct},
+                  {"--pair", &o->n_pair}, {"--candidates", &o->n_candidates}, {"--correct", &o->n_correct}, {"--parallel", &o->n_parallel},
                   {"--lattice", &o->n_lattice}, {"--lattice-heads", &o->lattice_heads},
                   {"--lattice-layers", &o->lattice_layers}, {"--factors", &o->n_factors},
                   {"--sliding", &o->sliding}};

@@ -42,6 +42,7 @@ static const mkhead_options heads[] = {
     {.kind = "eagle3.1", .n_draft = 9, .window = 4, .n_sinks = 1},
     {.kind = "eagle3.1", .schema = "double", .n_draft = 9, .n_taps = 1, .taps = {2}, .no_output = true},
     {.kind = "eagle3.1", .whole_fc_norm = true, .n_taps = 2, .taps = {0, 2}, .no_output = true},
+    {.kind = "eagle3", .n_draft = 5, .n_parallel = 4, .n_layers = 2, .no_output = true},
     {.kind = "medusa", .n_draft = 5, .n_medusa = 2, .n_blocks = 2, .biases = true},
     {.kind = "mtp", .n_draft = 5, .n_nextn = 2, .own_embedding = true, .own_output = true},
     {.kind = "dflash", .n_draft = 5, .n_layers = 1, .n_block = 4, .causal = true, .sliding = 9, .own_embedding = true,

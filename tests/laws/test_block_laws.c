@@ -1,4 +1,4 @@
-/* test_block_laws.c - law 1 for block drafters (DFlash, DSpark, DFlash2, DFly, LiLiCorr): every kind of mixer, chains and
+/* test_block_laws.c - law 1 for block drafters (DFlash, DSpark, DFlash2, DFly, LiLiCorr), P-EAGLE: every kind of mixer, chains and
  * trees, one to 64 sequences, with and without temperature, penalties, grammars and stop strings, controlled or not.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
@@ -43,6 +43,7 @@ static const struct kind {
                                                   .conv_group = 4, .n_pair = 13, .n_candidates = 16, .from_anchor = 1,
                                                   .n_block = 5}},
     {"DFly", AERIE_SPEC_DFLASH, {.kind = "dfly", .type = "q8_0", .head_dim = 32, .qk_norm = true, .n_draft = 32}},
+    {"P-EAGLE", AERIE_SPEC_EAGLE3, {.n_parallel = 6, .n_layers = 2, .type = "q8_0", .head_dim = 32, .n_draft = 32}},
     {"LiLiCorr", AERIE_SPEC_DFLASH, {.kind = "lilicorr", .type = "q8_0", .head_dim = 32, .qk_norm = true, .n_draft = 32,
                                      .n_block = 6}},
     {"LiLiCorr with convolutions", AERIE_SPEC_DFLASH, {.kind = "lilicorr", .type = "f16", .head_dim = 32, .n_conv = 2,

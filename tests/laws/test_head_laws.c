@@ -50,6 +50,9 @@ static const struct kind {
                       .n_block = 32, .sliding = 70}, AERIE_SPEC_DFLASH},
     {"dfly", {.kind = "dfly", .type = "q8_0", .n_draft = 24, .qk_norm = true, .n_correct = 96}, AERIE_SPEC_DFLASH},
     {"dfly-plain", {.kind = "dfly", .type = "f16", .n_block = 5, .no_correction = true, .own_output = true}, AERIE_SPEC_DFLASH},
+    {"p-eagle", {.n_parallel = 8, .type = "q8_0", .n_draft = 24, .n_layers = 2}, AERIE_SPEC_EAGLE3},
+    {"p-eagle-narrow", {.n_parallel = 5, .type = "f16", .n_embd = 32, .n_heads = 2, .n_kv_heads = 1, .head_dim = 16,
+                        .own_embedding = true}, AERIE_SPEC_EAGLE3},
     {"lilicorr", {.kind = "lilicorr", .type = "q8_0", .n_draft = 24, .qk_norm = true}, AERIE_SPEC_DFLASH},
     {"lilicorr-conv", {.kind = "lilicorr", .type = "f16", .n_conv = 2, .n_candidates = 16, .lattice_heads = 1, .n_lattice = 40,
                        .n_block = 8, .n_factors = 5}, AERIE_SPEC_DFLASH},
@@ -247,7 +250,7 @@ static void check_trips(const struct kind *kind, bool on_host)
     for (uint32_t i = 0, slot; i < 3; i++)
         need(ae_spec_start(spec, &(ae_spec_request){.tokens = prompts[i], .n_tokens = 20, .n_predict = 60, .ignore_eog = true,
                                                     .sampling = sampling}, &slot, &error), &error);
-    const bool at_once = kind->type == AERIE_SPEC_MEDUSA ||
+    const bool at_once = kind->type == AERIE_SPEC_MEDUSA || b.head->hparams.n_parallel ||
                          (kind->type == AERIE_SPEC_DFLASH && !b.head->hparams.n_correct);
     for (uint32_t round = 0, n_rounds = 0; round < 20; round++) {
         uint32_t n_tokens = 0;

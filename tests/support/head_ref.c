@@ -11,7 +11,7 @@
 typedef struct row {
     int parent;
     int64_t position;
-    /* [n_kv_heads * head_dim], rotated keys; values; [n_embd] x 3; [n_draft] */
+    /* [n_layers][n_kv_heads * head_dim], rotated keys; values; [n_embd] x 3; [n_draft] */
     double *k, *v, *feature, *hidden, *normed, *logits;
 } row;
 
@@ -141,10 +141,10 @@ static bool sees(const head_ref *r, int64_t from, int64_t to)
 }
 
 /* softmax over the ancestors of row i and itself, for one head's query; out [head_dim]. */
-static void attend(const head_ref *r, int i, uint32_t j, const double *q, double *out)
+static void attend(const head_ref *r, int i, uint32_t layer, uint32_t j, const double *q, double *out)
 {
     const ae_hparams *h = &r->head->hparams.layer;
-    const size_t at = (size_t)(j / (h->n_heads / h->n_kv_heads)) * h->head_dim, d = h->head_dim;
+    const size_t at = ((size_t)layer * h->n_kv_heads + j / (h->n_heads / h->n_kv_heads)) * h->head_dim, d = h->head_dim;
     double sum = 0, most = -INFINITY;
     memset(out, 0, d * sizeof *out);
     for (int pass = 0; pass < 2; pass++)
@@ -164,19 +164,20 @@ static void attend(const head_ref *r, int i, uint32_t j, const double *q, double
 }
 
 /* y [n_embd] = Wo attention(c); keys and values of row i are set. */
-static bool attention(const head_ref *r, int i, const double *c, double *y)
+static bool attention(const head_ref *r, int i, uint32_t layer, const double *c, double *y)
 {
     const ae_dhead *head = r->head;
-    const ae_layer *l = &head->layer;
+    const ae_layer *l = &head->layers[layer];
     const ae_hparams *h = &head->hparams.layer;
     row *self = &r->rows[i];
+    double *k = self->k + (size_t)layer * h->n_kv_heads * h->head_dim, *v = self->v + (size_t)layer * h->n_kv_heads * h->head_dim;
     double *q = numbers((size_t)h->n_heads * h->head_dim), *out = numbers((size_t)h->n_heads * h->head_dim);
-    bool ok = q && out && linear(l->wq, l->bq, c, q) && linear(l->wk, l->bk, c, self->k) && linear(l->wv, l->bv, c, self->v) &&
-              head_norms(r, l->q_norm, q, h->n_heads) && head_norms(r, l->k_norm, self->k, h->n_kv_heads);
+    bool ok = q && out && linear(l->wq, l->bq, c, q) && linear(l->wk, l->bk, c, k) && linear(l->wv, l->bv, c, v) &&
+              head_norms(r, l->q_norm, q, h->n_heads) && head_norms(r, l->k_norm, k, h->n_kv_heads);
     if (ok) {
         rotate(head, q, h->n_heads, self->position);
-        rotate(head, self->k, h->n_kv_heads, self->position);
-        for (uint32_t j = 0; j < h->n_heads; j++) attend(r, i, j, q + (size_t)j * h->head_dim, out + (size_t)j * h->head_dim);
+        rotate(head, k, h->n_kv_heads, self->position);
+        for (uint32_t j = 0; j < h->n_heads; j++) attend(r, i, layer, j, q + (size_t)j * h->head_dim, out + (size_t)j * h->head_dim);
         ok = linear(l->wo, l->bo, out, y);
     }
     free(q);
@@ -185,9 +186,9 @@ static bool attention(const head_ref *r, int i, const double *c, double *y)
 }
 
 /* z += W_down (silu(W_gate n) * W_up n), n = norm(z) */
-static bool feed_forward(const head_ref *r, double *z)
+static bool feed_forward(const head_ref *r, uint32_t layer, double *z)
 {
-    const ae_layer *l = &r->head->layer;
+    const ae_layer *l = &r->head->layers[layer];
     const ae_hparams *h = &r->head->hparams.layer;
     double *n = numbers(h->n_embd), *y = numbers(h->n_embd), *gate = numbers(h->n_ff), *up = numbers(h->n_ff);
     bool ok = n && y && gate && up && norm(r, l->ffn_norm, z, h->n_embd, n) && linear(l->w_gate, l->b_gate, n, gate) &&
@@ -280,9 +281,13 @@ static bool compute(const head_ref *r, int i, int32_t token, const double *featu
     double *e = numbers(n), *c = numbers(2 * n), *y = numbers(n);
     bool ok = e && c && y && decode_row(r->embedding, token, e);
     ok = ok && (r->head->hparams.kind == AE_DHEAD_EAGLE3 ? enter_eagle3 : enter_eagle)(r, self, e, features, c);
-    ok = ok && attention(r, i, c, y);
-    for (size_t k = 0; k < n && ok; k++) self->hidden[k] += y[k];
-    ok = ok && feed_forward(r, self->hidden) && leave(r, self);
+    for (uint32_t layer = 0; layer < r->head->hparams.n_layers && ok; layer++) {
+        if (layer) ok = norm(r, r->head->layers[layer].attn_norm, self->hidden, n, c);
+        ok = ok && attention(r, i, layer, c, y);
+        for (size_t k = 0; k < n && ok; k++) self->hidden[k] += y[k];
+        ok = ok && feed_forward(r, layer, self->hidden);
+    }
+    ok = ok && leave(r, self);
     free(e), free(c), free(y);
     return ok;
 }
@@ -295,7 +300,7 @@ static void free_row(row *x)
 int head_ref_add(head_ref *ref, int parent, int32_t token, const double *features)
 {
     const ae_dhead_hparams *h = &ref->head->hparams;
-    const size_t n = h->layer.n_embd, kv = (size_t)h->layer.n_kv_heads * h->layer.head_dim;
+    const size_t n = h->layer.n_embd, kv = (size_t)h->n_layers * h->layer.n_kv_heads * h->layer.head_dim;
     if (parent < 0 && !features) return -1;
     row *rows = realloc(ref->rows, ((size_t)ref->n_rows + 1) * sizeof *rows);
     if (!rows) return -1;

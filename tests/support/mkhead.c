@@ -197,8 +197,10 @@ static void add_fc(maker *m, float rms)
 
 static void add_layer(maker *m, uint32_t i)
 {
-    const uint32_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim, in = m->three ? 2 * m->e : m->e;
-    if (m->three) {
+    const uint32_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim, in = m->three && !i ? 2 * m->e : m->e;
+    if (m->three && i) {
+        add(m, FILL_NORM, 0, m->e, 0, "blk.%u.attn_norm.weight", i);
+    } else if (m->three) {
         add(m, FILL_NORM, 0, m->e, 0, "blk.%u.attn_norm.weight", i);
         add(m, FILL_NORM, 0, m->e, 0, m->old ? "blk.0.hidden_norm.weight" : "blk.0.attn_norm_2.weight");
     }
@@ -314,7 +316,8 @@ static aerie_status list_tensors(maker *m)
         if (o->own_embedding || narrow) add(m, FILL_MATRIX, m->n_vocab, m->e, rms * sqrtf((float)m->e), "token_embd.weight");
         if (o->rope_freqs) add(m, FILL_DIVISORS, 0, m->n_rot / 2, 0, "rope_freqs.weight");
         add_fc(m, rms);
-        add_layer(m, 0);
+        for (uint32_t i = 0; i < or_else(m->three ? o->n_layers : 0, 1); i++) add_layer(m, i);
+        if (o->n_parallel) add(m, FILL_NORM, 0, m->n_taps * m->et, 0, "mask_hidden");
         if (m->three) add(m, FILL_NORM, 0, m->e, 0, "output_norm.weight");
         if (m->three ? !o->no_output : o->own_output) add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "output.weight");
     }
@@ -428,7 +431,7 @@ static aerie_status write_layer_keys(maker *m)
         const char *suffix;
         uint32_t value;
     } counts[] = {
-        {"block_count", m->block ? m->n_layers : m->mtp ? m->first + m->n_nextn : 1},
+        {"block_count", m->block || (m->three && m->o->n_layers) ? m->n_layers : m->mtp ? m->first + m->n_nextn : 1},
         {"context_length", or_else(m->target->hparams.n_ctx_train, 2048)}, {"embedding_length", m->e},
         {"feed_forward_length", m->ff}, {"attention.head_count", m->heads}, {"attention.head_count_kv", m->kv_heads},
         {"attention.key_length", m->head_dim}, {"attention.value_length", m->head_dim}, {"rope.dimension_count", m->n_rot},
@@ -449,6 +452,10 @@ static aerie_status write_eagle3_keys(maker *m)
                                 m->old ? AE_GGUF_I32 : AE_GGUF_U32, m->taps, m->n_taps, m->error));
     AE_TRY(put_flag(m, "norm_before_residual", m->o->norm_before_residual));
     if (m->o->norm_before_fc) AE_TRY(put_flag(m, "norm_before_fc", true));
+    if (m->o->n_parallel) {
+        AE_TRY(put_count(m, m->prefix, "parallel_depth", m->o->n_parallel));
+        AE_TRY(put_count(m, m->prefix, "mask_token_id", m->mask));
+    }
     if (m->three_one && (m->old || m->o->whole_fc_norm)) AE_TRY(put_flag(m, "fc_norm", true));
     if (!m->old) return put_text(m, "feedback", m->three_one ? "post" : "pre");
     return m->three_one ? put_flag(m, "norm_output", true) : AERIE_OK;
@@ -544,19 +551,19 @@ static bool good(ae_tensor_ref t, bool required, uint32_t n_out, uint32_t n_in)
 
 #include "mkhead_lattice.inc"
 
-static bool good_layer(const ae_dhead *head)
+static bool good_layer(const ae_dhead *head, uint32_t i)
 {
     const ae_hparams *h = &head->hparams.layer;
-    const ae_layer *l = &head->layer;
+    const ae_layer *l = &head->layers[i];
     const uint32_t e = h->n_embd, q = h->n_heads * h->head_dim, kv = h->n_kv_heads * h->head_dim;
-    const uint32_t in = head->hparams.kind == AE_DHEAD_EAGLE3 ? 2 * e : e;
+    const uint32_t in = head->hparams.kind == AE_DHEAD_EAGLE3 && !i ? 2 * e : e;
     const ae_rope *rope = &h->ropes[0];
-    const bool sizes = h->n_layers == 1 && e && e <= AE_MAX_EMBD && h->n_ff && h->n_ff <= AE_MAX_FF && h->n_kv_heads &&
+    const bool sizes = h->n_layers == head->hparams.n_layers && e && e <= AE_MAX_EMBD && h->n_ff && h->n_ff <= AE_MAX_FF && h->n_kv_heads &&
                        h->n_heads <= AE_MAX_HEADS && h->n_heads % h->n_kv_heads == 0 && h->head_dim >= 2 &&
                        h->head_dim <= AE_MAX_HEAD_DIM && rope->n_rot % 2 == 0 && rope->n_rot >= 2 &&
                        rope->n_rot <= h->head_dim && h->norm_eps > 0 && h->norm_eps < 1 && rope->base > 1 &&
                        rope->base < INFINITY;
-    return sizes && !l->attn_norm && !l->router && !l->q_norm == !l->k_norm &&
+    return sizes && (i ? good(l->attn_norm, true, 0, e) : !l->attn_norm) && !l->router && !l->q_norm == !l->k_norm &&
            good(l->wq, true, q, in) && good(l->wk, true, kv, in) && good(l->wv, true, kv, in) && good(l->wo, true, e, q) &&
            good(l->bq, false, 0, q) && good(l->bk, false, 0, kv) && good(l->bv, false, 0, kv) && good(l->bo, false, 0, e) &&
            good(l->q_norm, false, 0, h->head_dim) && good(l->k_norm, false, 0, h->head_dim) && good(l->ffn_norm, true, 0, e) &&
@@ -581,7 +588,12 @@ static bool good_eagle(const ae_dhead *head)
     const bool three = h->kind == AE_DHEAD_EAGLE3, narrow = h->layer.n_embd != h->n_target_embd;
     const uint32_t e = h->layer.n_embd, features = h->n_taps * h->n_target_embd;
     double freq[AE_MAX_HEAD_DIM / 2], magnitude;
-    if (!good_layer(head) || !good_norms(head) || (narrow && !three)) return false;
+    for (uint32_t i = 0; i < head->hparams.n_layers; i++)
+        if (!good_layer(head, i)) return false;
+    if (!good_norms(head) || (narrow && !three)) return false;
+    if (h->n_parallel == 1 || h->n_parallel > AE_DHEAD_MAX_PARALLEL || h->mask < 0 ||
+        !good(head->mask_hidden, h->n_parallel > 0, 0, h->n_taps * h->n_target_embd))
+        return false;
     ae_model_rope_freqs(&h->layer.ropes[0], 0, freq, &magnitude);
     for (uint32_t i = 0; i < h->layer.ropes[0].n_rot / 2; i++)
         if (!isfinite(freq[i]) || !isfinite(magnitude)) return false;

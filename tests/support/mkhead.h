@@ -32,6 +32,7 @@ typedef struct mkhead_options {
      * convolutions if n_conv is given. */
     uint32_t n_lattice, lattice_heads, lattice_layers, n_factors;
     bool waves; /* the lattice's weights are those of its authors' test */
+    uint32_t n_parallel; /* EAGLE-3: tokens of a pass of P-EAGLE, 0: another head. n_layers counts for EAGLE-3, too, 0: 1 */
     const char *arch;   /* block drafters: general.architecture, NULL: "dflash" */
     int from_anchor;    /* block drafters: sample_from_anchor, 1 or -1 (false); 0: no key, as the kind has it */
     bool causal, no_confidence, plain_confidence; /* block drafters; plain: of the row alone */

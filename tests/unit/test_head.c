@@ -112,7 +112,7 @@ static void test_eagle3_in_every_schema(void **state)
             assert_int_equal(h->layer.n_vocab, 100);
             assert_int_equal(h->layer.ropes[0].n_rot, 32);
             assert_false(h->layer.ropes[0].neox);
-            assert_null(head->layer.q_norm);
+            assert_null(head->layers->q_norm);
             assert_float_equal(h->layer.attn_scale, 1 / sqrt(32), 1e-7);
             assert_null(head->embedding);
             shape_is(head->fc, 64, 192);
@@ -120,13 +120,13 @@ static void test_eagle3_in_every_schema(void **state)
             assert_null(head->fc_norm[0]);
             name_is(head->embd_norm, "blk.0.attn_norm.weight");
             name_is(head->hidden_norm, i ? "blk.0.hidden_norm.weight" : "blk.0.attn_norm_2.weight");
-            assert_null(head->layer.attn_norm);
-            shape_is(head->layer.wq, 128, 128);
-            shape_is(head->layer.wk, 64, 128);
-            shape_is(head->layer.wv, 64, 128);
-            shape_is(head->layer.wo, 64, 128);
-            shape_is(head->layer.w_down, 64, 128);
-            name_is(head->layer.ffn_norm, "blk.0.ffn_norm.weight");
+            assert_null(head->layers->attn_norm);
+            shape_is(head->layers->wq, 128, 128);
+            shape_is(head->layers->wk, 64, 128);
+            shape_is(head->layers->wv, 64, 128);
+            shape_is(head->layers->wo, 64, 128);
+            shape_is(head->layers->w_down, 64, 128);
+            name_is(head->layers->ffn_norm, "blk.0.ffn_norm.weight");
             name_is(head->out_norm, "output_norm.weight");
             shape_is(head->output, 100, 64);
             assert_non_null(head->to_target);
@@ -188,17 +188,17 @@ static void test_variants(void **state)
     const ae_dhead_hparams *h = &head->hparams;
     assert_int_equal(h->layer.n_embd, 32);
     assert_int_equal(h->n_target_embd, 64);
-    assert_non_null(head->layer.q_norm);
+    assert_non_null(head->layers->q_norm);
     assert_int_equal(h->window, 5);
     assert_int_equal(h->n_sinks, 2);
     shape_is(head->embedding, 320, 32); /* narrower than the target, with an embedding of its own */
     shape_is(head->output, 320, 32);
     shape_is(head->fc, 32, 192);
     shape_is(head->fc_bias, 0, 32);
-    shape_is(head->layer.bq, 0, 48);
-    shape_is(head->layer.bv, 0, 48);
-    shape_is(head->layer.bo, 0, 32);
-    shape_is(head->layer.q_norm, 0, 16);
+    shape_is(head->layers->bq, 0, 48);
+    shape_is(head->layers->bv, 0, 48);
+    shape_is(head->layers->bo, 0, 32);
+    shape_is(head->layers->q_norm, 0, 16);
     assert_float_equal(head->hparams.layer.ropes[0].divisors[0], 1, 0);
     assert_float_equal(head->hparams.layer.ropes[0].divisors[7], 8, 0);
     fits(head);
@@ -228,7 +228,7 @@ static void test_eagle_and_medusa(void **state)
         assert_int_equal(head->hparams.n_target_embd, 64);
         assert_int_equal(head->hparams.n_draft, 50);
         shape_is(head->fc, 64, 128);
-        shape_is(head->layer.wq, 128, 64);
+        shape_is(head->layers->wq, 128, 64);
         assert_null(head->output);
         assert_null(head->out_norm);
         assert_null(head->embd_norm);
@@ -526,7 +526,8 @@ static void test_bad_keys(void **state)
         {{{TEXT, "general.architecture", .text = "domino"}}, "architecture \"domino\" is unknown, not a drafter head",
          AERIE_ERROR_UNSUPPORTED},
         {{{DROP, "general.architecture"}}, "general.architecture"},
-        {{{U32, "eagle3.block_count", .a = 2}}, "eagle3.block_count is 2; aerie runs heads of one layer",
+        {{{U32, "eagle3.block_count", .a = 2}}, "blk.1.attn_norm.weight"},
+        {{{U32, "eagle3.block_count", .a = 9}}, "eagle3.block_count is 9; aerie runs heads of this kind with 8 at most",
          AERIE_ERROR_UNSUPPORTED},
         {{{U32, "eagle3.block_count", .a = 0}}, "eagle3.block_count is 0; 1 to 512 are possible"},
         {{{DROP, "eagle3.embedding_length"}}, "key \"eagle3.embedding_length\" is missing"},
@@ -784,6 +785,19 @@ static void test_bad_blocks(void **state)
         {{{NEW, "blk.0.attn_k_target.weight", .a = 4}}, "nothing reads tensor", AERIE_ERROR_UNSUPPORTED},
     };
     ALL_REFUSED(((mkhead_options){.kind = "dfly", .type = "f32"}), fly);
+    static const bad parallel[] = {
+        {{{U32, "eagle3.parallel_depth", .a = 1}}, "eagle3.parallel_depth is 1; 2 to 16"},
+        {{{U32, "eagle3.parallel_depth", .a = 17}}, "eagle3.parallel_depth is 17; 2 to 16"},
+        {{{DROP, "eagle3.mask_token_id"}}, "mask_token_id"},
+        {{{U32, "eagle3.mask_token_id", .a = 100000}}, "eagle3.mask_token_id is 100000"},
+        {{{DROP, "mask_hidden"}}, "not the tensor mask_hidden"},
+        {{{SHAPE, "mask_hidden", .a = 7, .b = 1}}, "mask_hidden"},
+        {{{TEXT, "eagle3.feedback", .text = "post"}}, "feeds nothing back"},
+        {{{DROP, "blk.1.attn_norm.weight"}}, "blk.1.attn_norm.weight"},
+        {{{U32, "eagle3.block_count", .a = 1}}, "but eagle3.block_count is 1"},
+        {{{NEW, "blk.1.attn_norm_2.weight", .a = 4}}, "nothing reads tensor blk.1.attn_norm_2", AERIE_ERROR_UNSUPPORTED},
+    };
+    ALL_REFUSED(((mkhead_options){.kind = "eagle3", .type = "f32", .n_parallel = 5, .n_layers = 2}), parallel);
     static const bad lattice[] = {
         {{{DROP, "dflash.lilicorr.embedding_length"}}, "lilicorr.embedding_length"},
         {{{U32, "dflash.lilicorr.embedding_length", .a = 33}}, "lilicorr.head_count 2"},

@@ -205,6 +205,50 @@ static void walk(const mkhead_options *o, uint32_t n_vocab, const char *what)
     close_rig(&r);
 }
 
+/* P-EAGLE: mask rows after the true rows of a pass are rows of the reference that have the mask's token and its vector. */
+static void walk_masks(const mkhead_options *o, const char *what)
+{
+    rig r = open_rig(o, 0);
+    int row = -1;
+    double *taps = malloc(r.width * sizeof *taps);
+    const float *mask = (const float *)(const void *)r.head->mask_hidden->data;
+    for (uint32_t i = 0; i < r.width; i++) taps[i] = (double)mask[i];
+    for (uint32_t at = 0, n = 1; at + n < N_TEXT; at += n, n = n % 5 + 1) {
+        const uint32_t n_masks = at % r.head->hparams.n_parallel;
+        uint32_t out = 0, other = 0;
+        ae_dhead_clear(r.head_engine);
+        OK(ae_dhead_add_true(r.head_engine, 0, r.features, r.tokens + 1, 2, true, &other)); /* and rows of another sequence */
+        OK(ae_dhead_add_masks(r.head_engine, 0, 1));
+        OK(ae_dhead_add_true(r.head_engine, 1, r.features + (size_t)at * r.width, r.tokens + at + 1, n, true, &out));
+        OK(ae_dhead_add_masks(r.head_engine, 1, n_masks));
+        assert_int_equal(ae_dhead_add_masks(r.head_engine, 1, r.head->hparams.n_parallel), AERIE_ERROR_INTERNAL);
+        OK(ae_dhead_run_true(r.head_engine, &ok_error));
+        OK(ae_dhead_sync(r.head_engine, &ok_error));
+        assert_int_equal(out, 2);
+        assert_int_equal(ae_dhead_n_true(r.head_engine, 1), at + n);
+        for (uint32_t i = 0; i < n; i++)
+            row = head_ref_add(r.ref, row, r.tokens[at + i + 1], r.features64 + (size_t)(at + i) * r.width);
+        int ref_row = row;
+        for (uint32_t i = 0; i <= n_masks; i++) {
+            check(&r, out + i, ref_row, what);
+            ref_row = head_ref_add(r.ref, ref_row, r.head->hparams.mask, taps);
+        }
+        ae_dhead_restart(r.head_engine, 0, 0);
+    }
+    free(taps);
+    close_rig(&r);
+}
+
+static void test_parallel(void **state)
+{
+    (void)state;
+    walk_masks(&(mkhead_options){.type = "f32", .n_parallel = 6, .n_draft = 128}, "P-EAGLE");
+    walk_masks(&(mkhead_options){.type = "f32", .n_parallel = 16, .n_layers = 4, .norm_before_residual = true,
+                                 .own_embedding = true}, "P-EAGLE of four layers");
+    walk_masks(&(mkhead_options){.type = "f32", .n_parallel = 3, .norm_before_fc = true, .n_embd = 96, .n_heads = 6,
+                                 .n_kv_heads = 3, .head_dim = 16, .n_layers = 2}, "a narrower P-EAGLE");
+}
+
 static void test_eagle(void **state)
 {
     (void)state;
@@ -221,6 +265,7 @@ static void test_eagle3(void **state)
     walk(&(mkhead_options){.type = "f32", .n_draft = 128}, 0, "EAGLE-3");
     walk(&(mkhead_options){.type = "f32", .norm_before_residual = true, .biases = true, .rope_freqs = true},
          0, "norm_before_residual");
+    walk(&(mkhead_options){.type = "f32", .n_layers = 3, .norm_before_residual = true, .qk_norm = true}, 0, "three layers");
     walk(&(mkhead_options){.type = "f32", .norm_before_fc = true, .n_draft = 50, .no_output = true},
          0, "norm_before_fc, output borrowed");
     walk(&(mkhead_options){.type = "f32", .n_embd = 96, .n_heads = 6, .n_kv_heads = 3, .head_dim = 16, .n_draft = 128},
@@ -512,7 +557,8 @@ static void test_mtp_blocks_follow_each_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_eagle),  cmocka_unit_test(test_eagle3),  cmocka_unit_test(test_eagle31),
+        cmocka_unit_test(test_eagle),  cmocka_unit_test(test_eagle3), cmocka_unit_test(test_parallel),
+        cmocka_unit_test(test_eagle31),
         cmocka_unit_test(test_medusa), cmocka_unit_test(test_batches), cmocka_unit_test(test_window),
         cmocka_unit_test(test_window_beyond_the_context), cmocka_unit_test(test_rows_that_do_not_fit),
         cmocka_unit_test(test_mtp_blocks_follow_each_other),

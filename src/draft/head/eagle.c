@@ -1,4 +1,4 @@
-/* eagle.c - a head that drafts from the target's hidden rows: EAGLE-1/2, EAGLE-3, 3.1, MTP.
+/* eagle.c - a head that drafts from the target's hidden rows: EAGLE-1/2, EAGLE-3, 3.1, P-EAGLE, MTP.
  *
  * Owns the head's engine and, for each slot, the features of the newest positions that the head has not run yet. Every pass of
  * the target brings features (observe). They are run as true rows in one batch when a draft is wanted, or when there is no room
@@ -8,7 +8,8 @@
  * of its cached prefix, those positions count as run. While no drafts are wanted a slot is cold: it keeps only its position,
  * and starts there when drafts are wanted again. Drafted rows are dropped before propose returns.
  *
- * A node's row is run when its children are wanted (grow.h). The rows of a level of all slots run in one batch.
+ * A node's row is run when its children are wanted (grow.h). The rows of a level of all slots run in one batch. P-EAGLE has all
+ * levels of a draft from the pass of the true rows, by mask rows after them.
  */
 #include "base/mem.h"
 #include "base/os.h"
@@ -27,6 +28,7 @@ typedef struct head_slot {
     ae_growth grow;
     uint32_t out[AE_DHEAD_LEVEL_MAX]; /* outputs of the rows on the frontier */
     uint32_t n_rows;      /* drafted rows so far */
+    uint32_t n_masks;     /* P-EAGLE: rows after the newest one, in the same pass */
 } head_slot;
 
 typedef struct head_drafter {
@@ -198,6 +200,23 @@ static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
 
 /* ---- Growing -------------------------------------------------------------------------------------------- */
 
+/* P-EAGLE: how many mask rows follow the newest row of a draft. */
+static uint32_t n_masks_of(const head_drafter *d, const ae_draft_request *r)
+{
+    const uint32_t n = ae_dhead_engine_net(d->head)->head->hparams.n_parallel;
+    return r->max_depth < n ? (n ? r->max_depth - 1 : 0) : n ? n - 1 : 0;
+}
+
+/* The proposals of mask rows, which do not depend on what was drafted before: the same for every node of a level. */
+static void add_levels(head_slot *s, const ae_proposal *proposals)
+{
+    for (uint32_t j = 0; j < s->n_masks; j++) {
+        ae_growth_choose(&s->grow, AE_DHEAD_LEVEL_MAX);
+        for (uint32_t f = 0; f < s->grow.n_frontier; f++)
+            ae_growth_add(&s->grow, (int32_t)s->grow.frontier[f], &proposals[j]);
+    }
+}
+
 /* Runs the true rows of all slots in one batch, as far as they fit; the newest row of each slot begins its draft. */
 static aerie_status catch_up(head_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
@@ -210,10 +229,12 @@ static aerie_status catch_up(head_drafter *d, const ae_draft_request *requests, 
             const uint32_t first = ae_dhead_n_true(d->head, r->slot);
             ae_growth_begin(&s->grow, NULL);
             if (!s->n_waiting || first + s->n_waiting + 1 != r->n_tokens) continue; /* there is nothing to begin with */
-            if (s->n_waiting > ae_dhead_rows_left(d->head)) break;
+            s->n_masks = n_masks_of(d, r);
+            if (s->n_waiting + s->n_masks > ae_dhead_rows_left(d->head)) break;
             const int32_t *next = r->tokens + first + 1;
             ae_dhead_set_media(d->head, r->slot, r->media, r->n_media);
-            if (ae_dhead_add_true(d->head, r->slot, s->waiting, next, s->n_waiting, true, &s->out[0]) != AERIE_OK)
+            if (ae_dhead_add_true(d->head, r->slot, s->waiting, next, s->n_waiting, true, &s->out[0]) != AERIE_OK ||
+                ae_dhead_add_masks(d->head, r->slot, s->n_masks) != AERIE_OK)
                 return out_of_step(error);
             ae_growth_begin(&s->grow, r);
         }
@@ -225,12 +246,18 @@ static aerie_status catch_up(head_drafter *d, const ae_draft_request *requests, 
             if (!s->grow.request) continue;
             s->n_waiting = 0;
             s->n_rows = 0;
-            d->rows[d->n_asked++] = ae_growth_ask(&s->grow, -1, s->out[0]);
+            for (uint32_t j = 0; j <= s->n_masks; j++) {
+                d->rows[d->n_asked] = ae_growth_ask(&s->grow, -1, s->out[0] + j);
+                d->rows[d->n_asked++].position += j;
+            }
         }
         AE_TRY(ae_dhead_propose(d->head, d->rows, d->n_asked, d->proposals, error));
         for (uint32_t at = 0; begin < end; begin++) {
             head_slot *s = &d->slots[requests[begin].slot];
-            if (s->grow.request) ae_growth_add(&s->grow, -1, &d->proposals[at++]);
+            if (!s->grow.request) continue;
+            ae_growth_add(&s->grow, -1, &d->proposals[at++]);
+            add_levels(s, &d->proposals[at]);
+            at += s->n_masks;
         }
     }
     return AERIE_OK;
@@ -296,8 +323,10 @@ static aerie_status draft(head_drafter *d, const ae_draft_request *requests, uin
     const double caught_up = ae_time_now();
     ae_draft_cost *cost = &d->base.cost;
     *cost = (ae_draft_cost){.start_seconds = late ? start - began : 0, .first_seconds = caught_up - start};
-    for (bool any = true; any; cost->n_levels++) AE_TRY(run_level(d, requests, n, &any, error));
+    const uint32_t n_parallel = ae_dhead_engine_net(d->head)->head->hparams.n_parallel;
+    for (bool any = !n_parallel; any; cost->n_levels++) AE_TRY(run_level(d, requests, n, &any, error));
     cost->other_seconds = ae_time_now() - caught_up;
+    if (n_parallel) cost->n_levels = n_parallel; /* all in the first pass */
     for (uint32_t i = 0; i < n; i++) {
         head_slot *s = &d->slots[requests[i].slot];
         if (s->grow.request) ae_growth_give(&s->grow);
@@ -343,7 +372,8 @@ static aerie_status create(ae_drafter **out, ae_dhead_engine *head, ae_engine *t
     d->base.skips_media =
         !ae_dhead_kinds[kind].reads_target && net->head->hparams.layer.n_embd != net->head->hparams.n_target_embd;
     ae_dhead_clear(head); /* everything that waits must fit a pass of the head */
-    d->n_room = ae_dhead_rows_left(head) < AE_DHEAD_BATCH ? ae_dhead_rows_left(head) : AE_DHEAD_BATCH;
+    d->n_room = ae_dhead_rows_left(head) - net->head->hparams.n_parallel;
+    if (d->n_room > AE_DHEAD_BATCH) d->n_room = AE_DHEAD_BATCH;
     d->slots = ae_alloc(n_slots, sizeof *d->slots);
     d->pools = ae_alloc((size_t)n_slots * AE_GROW_POOL, sizeof *d->pools);
     d->rows = ae_alloc((size_t)n_slots * AE_DHEAD_LEVEL_MAX, sizeof *d->rows);

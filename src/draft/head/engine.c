@@ -24,7 +24,7 @@ static ae_dhead_engine_options resolve(const ae_dhead *head, const ae_dhead_engi
 {
     ae_dhead_engine_options r = *o;
     const uint32_t level = r.n_seqs * per_seq(head);
-    if (r.n_batch < level) r.n_batch = level;
+    if (r.n_batch < level + head->hparams.n_parallel) r.n_batch = level + head->hparams.n_parallel;
     if (r.n_batch < ae_dhead_lattice_rows(&head->hparams)) r.n_batch = ae_dhead_lattice_rows(&head->hparams);
     if (!r.window) {
         r.window = head->hparams.window;
@@ -458,6 +458,23 @@ aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *fe
         e->rows.chain_last[e->n_chains] = (int32_t)row;
         e->rows.chain_fed[e->n_chains++] = (int32_t)(seq * (1 + AERIE_MAX_DRAFT));
     }
+    return AERIE_OK;
+}
+
+aerie_status ae_dhead_add_masks(ae_dhead_engine *e, uint32_t seq, uint32_t n)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const size_t width = (size_t)h->n_taps * h->n_target_embd;
+    if (!n) return AERIE_OK;
+    if (seq >= e->options.n_seqs || n >= h->n_parallel || !e->seqs[seq].n_added || n > ae_dhead_rows_left(e) ||
+        n > e->n_outputs - e->n_out)
+        return AERIE_ERROR_INTERNAL;
+    const uint32_t live = ae_kv_n_live(e->kv, seq), first = live + e->seqs[seq].n_added;
+    if (!reserve(e, seq, e->seqs[seq].n_added + n)) return AERIE_ERROR_INTERNAL;
+    e->backend->ops->copy(e->stream, &(ae_copy){.n = n, .dim = (uint32_t)width, .x = e->net->mask_hidden, .x_stride = 0,
+                                                .y = e->features + e->n_rows * width, .y_stride = width});
+    for (uint32_t i = 0; i < n; i++)
+        add_output(e, ae_dhead_add_row(e, seq, h->mask, first + i, first + i, first + i + 1), seq, 1 + i);
     return AERIE_OK;
 }
 

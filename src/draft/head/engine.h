@@ -78,6 +78,9 @@ void ae_dhead_clear(ae_dhead_engine *engine);
 void ae_dhead_set_media(ae_dhead_engine *engine, uint32_t seq, const ae_media *media, uint32_t n_media);
 aerie_status ae_dhead_add_true(ae_dhead_engine *engine, uint32_t seq, const float *features, const int32_t *next_tokens,
                                uint32_t n, bool output, uint32_t *out);
+/* P-EAGLE: after ae_dhead_add_true with an output, of the same sequence: n mask rows, at most n_parallel - 1, that come after
+ * its last row and go when the pass has run. Their outputs follow *out. INTERNAL: there is no room; then nothing is added. */
+aerie_status ae_dhead_add_masks(ae_dhead_engine *engine, uint32_t seq, uint32_t n);
 /* As the other passes it does not wait for the device. INTERNAL: the cache is out of step. */
 aerie_status ae_dhead_run_true(ae_dhead_engine *engine, aerie_error *error);
 /* Waits for the passes given so far. An operation of the backend that failed is named; then all sequences are empty. */

@@ -135,6 +135,7 @@ void ae_dhead_run_layers(ae_dhead_engine *e, uint32_t i_step)
     block.compress = &e->compress, block.selection = &nothing;
     if (ae_dhead_traits_of(&head->hparams)->doubles) block.mixer_in = e->c, block.mixer_in_stride = 2 * (size_t)h->n_embd;
     for (uint32_t i = first; i < first + n_layers; i++) {
+        if (i > first) block.mixer_in = NULL; /* only the first layer of EAGLE-3 reads two rows side by side */
         if (head->hparams.n_conv) ae_dhead_conv_layer(e, &block, i);
         else ae_block_layer(&block, &ae_dhead_layers(head)[i].spec, &e->net->layers[i]);
     }

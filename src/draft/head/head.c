@@ -53,6 +53,27 @@ static aerie_status may_borrow(ae_binder *b, const ae_dhead *head, const char *n
                    "is %u wide", ae_gguf_path(b->gguf), name, h->n_target_embd, h->layer.n_embd);
 }
 
+/* Layer i, whose attention reads rows of n_in elements. The first of EAGLE-3 norms both halves of these by itself. */
+static aerie_status bind_layer(ae_binder *b, ae_dhead *head, uint32_t i, uint32_t n_in)
+{
+    const ae_hparams *l = &head->hparams.layer;
+    ae_layer *x = &head->layers[i];
+    x->out_scale = 1.0f;
+    x->spec = (ae_layer_spec){.mixer = AE_MIXER_ATTENTION, .n_heads = l->n_heads, .n_kv_heads = l->n_kv_heads,
+                              .head_dim = l->head_dim, .attn_scale = l->attn_scale, .ffn = AE_FFN_DENSE, .n_ff = l->n_ff,
+                              .kv_from = (int)i};
+    if (i) AE_TRY(ae_bind_layer(b, i, "attn_norm.weight", true, 0, l->n_embd, &x->attn_norm));
+    AE_TRY(ae_bind_attention(b, i, l, &x->spec, n_in, x));
+    AE_TRY(ae_bind_layer(b, i, "attn_q_norm.weight", false, 0, l->head_dim, &x->q_norm));
+    AE_TRY(ae_bind_layer(b, i, "attn_k_norm.weight", false, 0, l->head_dim, &x->k_norm));
+    if (!x->q_norm != !x->k_norm)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: blk.%u.attn_%c_norm.weight is missing; norms of queries and keys "
+                       "come together", ae_gguf_path(b->gguf), i, x->q_norm ? 'k' : 'q');
+    if (x->q_norm) x->spec.qk_norm = AE_QK_NORM_HEAD;
+    AE_TRY(ae_bind_layer(b, i, "ffn_norm.weight", true, 0, l->n_embd, &x->ffn_norm));
+    return ae_bind_dense(b, i, l, l->n_ff, x);
+}
+
 static aerie_status bind_eagle(ae_binder *b, ae_dhead *head)
 {
     const ae_dhead_hparams *h = &head->hparams;
@@ -73,19 +94,9 @@ static aerie_status bind_eagle(ae_binder *b, ae_dhead *head)
     }
     if (!head->embedding) AE_TRY(may_borrow(b, head, "token_embd.weight"));
     if (!head->output) AE_TRY(may_borrow(b, head, "output.weight"));
-    head->layer.out_scale = 1.0f;
-    head->layer.spec = (ae_layer_spec){.mixer = AE_MIXER_ATTENTION, .n_heads = l->n_heads, .n_kv_heads = l->n_kv_heads,
-                                       .head_dim = l->head_dim, .attn_scale = l->attn_scale, .ffn = AE_FFN_DENSE,
-                                       .n_ff = l->n_ff};
-    AE_TRY(ae_bind_attention(b, 0, l, &head->layer.spec, three ? 2 * e : e, &head->layer));
-    AE_TRY(ae_bind_layer(b, 0, "attn_q_norm.weight", false, 0, l->head_dim, &head->layer.q_norm));
-    AE_TRY(ae_bind_layer(b, 0, "attn_k_norm.weight", false, 0, l->head_dim, &head->layer.k_norm));
-    if (!head->layer.q_norm != !head->layer.k_norm)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: blk.0.attn_%c_norm.weight is missing; norms of queries and keys "
-                       "come together", ae_gguf_path(b->gguf), head->layer.q_norm ? 'k' : 'q');
-    if (head->layer.q_norm) head->layer.spec.qk_norm = AE_QK_NORM_HEAD;
-    AE_TRY(ae_bind_layer(b, 0, "ffn_norm.weight", true, 0, e, &head->layer.ffn_norm));
-    return ae_bind_dense(b, 0, l, l->n_ff, &head->layer);
+    if (h->n_parallel) AE_TRY(ae_bind(b, "mask_hidden", true, 0, n_features, &head->mask_hidden));
+    for (uint32_t i = 0; i < h->n_layers; i++) AE_TRY(bind_layer(b, head, i, three && !i ? 2 * e : e));
+    return AERIE_OK;
 }
 
 static aerie_status bind_medusa(ae_binder *b, ae_dhead *head)
@@ -133,7 +144,7 @@ bool ae_dhead_is_file(const ae_gguf *gguf)
 
 const ae_layer *ae_dhead_layers(const ae_dhead *head)
 {
-    if (!head->mtp) return &head->layer;
+    if (!head->mtp) return head->layers;
     return head->mtp->layers + (head->hparams.kind == AE_DHEAD_MTP ? head->mtp->hparams.n_layers : 0);
 }
 
@@ -199,6 +210,21 @@ static aerie_status bind_assistant(ae_dhead *head, aerie_error *error)
     return AERIE_OK;
 }
 
+/* A layer that the keys do not count would not be run. */
+static aerie_status refuse_more_layers(ae_binder *b, const ae_dhead *head)
+{
+    for (size_t i = 0; i < ae_gguf_n_tensors(b->gguf); i++) {
+        const ae_gguf_tensor *t = ae_gguf_tensor_at(b->gguf, i);
+        ae_gguf_string part;
+        const int block = ae_bind_block_of("blk", t, &part);
+        if (block >= 0 && block >= (int)head->hparams.n_layers)
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: there is a tensor %.*s, but %s is %u", ae_gguf_path(b->gguf),
+                           (int)(t->name.n < 64 ? t->name.n : 64), t->name.data, ae_bind_key(b, "block_count"),
+                           head->hparams.n_layers);
+    }
+    return AERIE_OK;
+}
+
 static aerie_status bind_head(ae_dhead *head, aerie_error *error)
 {
     ae_binder b = {.gguf = head->gguf, .error = error};
@@ -219,9 +245,14 @@ static aerie_status bind_head(ae_dhead *head, aerie_error *error)
     AE_TRY(ae_bind_begin(&b, &head->arena));
     head->bound = b.bound;
     AE_TRY(ae_dhead_read_hparams(&b, head));
+    if (head->hparams.n_layers) {
+        head->layers = ae_arena_alloc(&head->arena, head->hparams.n_layers, sizeof *head->layers);
+        if (!head->layers) return ae_fail_memory(error, "a head's layers", head->hparams.n_layers * sizeof *head->layers);
+    }
     AE_TRY(head->hparams.n_medusa ? bind_medusa(&b, head) : bind_eagle(&b, head));
     AE_TRY(ae_dhead_read_map(&b, head));
-    AE_TRY(ae_bind_end(&b, &head->layer, 0, head->hparams.n_layers, true));
+    AE_TRY(ae_bind_end(&b, head->layers, 0, head->hparams.n_layers, true));
+    if (!head->hparams.n_medusa) AE_TRY(refuse_more_layers(&b, head));
     head->n_params = ae_bind_n_params(b.gguf);
     return AERIE_OK;
 }
@@ -337,5 +368,6 @@ const char *ae_dhead_kind_name(const ae_dhead *head)
 {
     const ae_dhead_hparams *h = &head->hparams;
     const bool later = h->kind == AE_DHEAD_EAGLE3 && (h->fc_norm == AE_FC_NORM_EACH || h->feedback_normed);
+    if (h->n_parallel) return "P-EAGLE";
     return later ? "EAGLE-3.1" : ae_dhead_traits_of(h)->name;
 }

@@ -8,7 +8,10 @@
  *   EAGLE-1/2   x = fc(embedding(t) | f);  y = x + attention(x);  z = y + ffn(norm(y));  logits = output(z), feature' = z
  *   EAGLE-3     g = fc(taps), or a fed-back vector;  c = norm(embedding(t)) | norm_h(g);  y = g + attention(c)
  *               (norm_before_residual: norm_h(g) + ...);  z = y + ffn(norm(y));  logits = output(norm(z)), feature' = z
+ *               layers after the first: z += attention(norm(z));  z += ffn(norm(z))
  *   EAGLE-3.1   the taps are normed before fc, each by itself; feature' = norm(z)
+ *   P-EAGLE     EAGLE-3 without feedback: after the newest row come rows of a mask token, with a learned vector for taps, in the
+ *               same pass; each predicts one token further, whatever was drafted before it
  *   MTP         x = eh_proj(norm(embedding(t)) | norm_h(f));  z = layer(x), one of the target's kind;
  * logits = output(norm(z)), feature' = norm(z) or z. With several blocks each predicts one token further:
  *               block k reads as feature the output of block k - 1 for the row before. With hyper-connections a feature is
@@ -52,7 +55,8 @@
 
 #define AE_DHEAD_MAX_MEDUSA 16 /* most tokens that Medusa's heads predict at once */
 #define AE_DHEAD_MAX_BLOCKS 4  /* most residual blocks of one of its heads */
-#define AE_DHEAD_MAX_LAYERS 8  /* most MTP blocks, and most layers of a block drafter */
+#define AE_DHEAD_MAX_LAYERS 8  /* most MTP blocks, and most layers of a block drafter or an EAGLE-3 head */
+#define AE_DHEAD_MAX_PARALLEL 16 /* most tokens that a pass of P-EAGLE predicts */
 #define AE_DHEAD_MAX_BLOCK 32  /* most rows of a block */
 #define AE_DHEAD_MAX_CONV 8    /* most taps of a convolution over them */
 #define AE_DHEAD_MAX_LATTICE 4 /* most layers over their candidates */
@@ -93,7 +97,8 @@ typedef struct ae_dhead_hparams {
     uint32_t n_medusa, n_blocks; /* Medusa */
     /* block drafters */
     uint32_t n_block;        /* rows of a block: the newest token, and masks */
-    int32_t mask;            /* the token in place of those to be predicted */
+    int32_t mask;            /* the token in place of those to be predicted; P-EAGLE too */
+    uint32_t n_parallel;     /* P-EAGLE: tokens that a pass predicts, by the newest row and masks; 0: another head */
     bool from_anchor;        /* row j predicts the token after its own position, so row 0 drafts, too */
     bool causal;             /* a row sees no later row of its block */
     uint32_t n_markov;       /* rank of DSpark's bias */
@@ -106,10 +111,10 @@ typedef struct ae_dhead_hparams {
         float vector_eps, scale; /* a vector shorter than vector_eps is divided by that; factor of the scores */
     } lattice; /* LiLiCorr */
     uint32_t n_correct;        /* DFly: width of the correction by the token before; 0: there is none */
-    uint32_t n_layers;         /* EAGLE: 1; MTP: layers of its blocks; Medusa: 0 */
+    uint32_t n_layers;         /* EAGLE-1/2: 1; MTP: layers of its blocks; Medusa: 0 */
     uint32_t n_steps;          /* networks that the layers form: MTP: one each; assistant: all together one; Medusa: 0 */
     /* MTP: the hyper-parameters of the model that the blocks belong to. Assistant: its own. Otherwise those of the layer:
-     * n_layers 1, n_embd the head's own width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope, attention, norms,
+     * n_layers, n_embd the head's own width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope, attention, norms,
      * ffn; no window. Medusa: n_embd only. */
     ae_hparams layer;
 } ae_dhead_hparams;
@@ -159,7 +164,9 @@ typedef struct ae_dhead {
     ae_tensor_ref fc_norm[AERIE_MAX_TAPS];
     ae_tensor_ref embd_norm;   /* [n_embd] EAGLE-3: norm of the token's embedding */
     ae_tensor_ref hidden_norm; /* [n_embd] EAGLE-3: norm of the feature; block drafters: norm of fc's output */
-    ae_layer layer;            /* wq, wk, wv are [.., 2 n_embd] for EAGLE-3; attn_norm is NULL */
+    ae_layer *layers;          /* [n_layers] of EAGLE; of the first wq, wk, wv are [.., 2 n_embd] for EAGLE-3, and attn_norm is
+                                * NULL */
+    ae_tensor_ref mask_hidden; /* [n_taps * n_target_embd] P-EAGLE: what mask rows have for taps; NULL: there are no such rows */
     ae_tensor_ref out_norm;    /* [n_embd] EAGLE-3; NULL: no norm before the output */
     ae_tensor_ref output;      /* [n_draft, n_embd]; NULL: the target's own */
     ae_tensor_ref medusa_w[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS]; /* [n_embd, n_embd] */
@@ -233,7 +240,7 @@ bool ae_dhead_is_file(const ae_gguf *gguf);
 /* For assistants: the layer of the target whose keys and values layer i reads: the last one with a window, or without, as layer
  * i. */
 uint32_t ae_dhead_target_layer(const ae_dhead *head, const ae_model *target, uint32_t i);
-/* Returns "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant", "DFlash", "DSpark",
+/* Returns "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "P-EAGLE", "Medusa", "MTP", "MTP assistant", "DFlash", "DSpark",
  * "DFlash2", "DFly" or "LiLiCorr". Static storage. */
 const char *ae_dhead_kind_name(const ae_dhead *head);
 

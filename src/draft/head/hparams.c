@@ -208,6 +208,32 @@ static aerie_status read_vocabularies(ae_binder *b, ae_dhead_hparams *h)
     return AERIE_OK;
 }
 
+/* P-EAGLE: a head with a vector for mask rows. */
+static aerie_status read_masks(ae_binder *b, ae_dhead_hparams *h)
+{
+    uint32_t mask = 0;
+    const bool has_rows = find(b, "mask_hidden");
+    if (!has_rows && !has_key(b, "parallel_depth")) return AERIE_OK;
+    if (!has_rows)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: there is %s, but not the tensor mask_hidden", path_of(b), b->key);
+    if (h->feedback_normed)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: there is a tensor mask_hidden, but a normed feedback is asked for; such "
+                       "a head feeds nothing back", path_of(b));
+    h->n_parallel = 8;
+    AE_TRY(get_u32(b, "parallel_depth", &h->n_parallel));
+    AE_TRY(ae_bind_range(b, "parallel_depth", h->n_parallel, 2, AE_DHEAD_MAX_PARALLEL));
+    const char *general = "tokenizer.ggml.mask_token_id", *key = has_key(b, "mask_token_id") ? b->key : general;
+    if (!ae_gguf_kv_find(b->gguf, key))
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: neither %s nor %s says which token stands for those that are "
+                       "predicted", path_of(b), ae_bind_key(b, "mask_token_id"), general);
+    AE_TRY(ae_gguf_get_u32(b->gguf, key, true, &mask, b->error));
+    if (mask >= (h->n_vocab ? h->n_vocab : INT32_MAX))
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u; the vocabulary has %u tokens", path_of(b), key, mask,
+                       h->n_vocab);
+    h->mask = (int32_t)mask;
+    return AERIE_OK;
+}
+
 /* ---- By kind ------------------------------------------------------------------------------------------ */
 
 static aerie_status read_medusa(ae_binder *b, ae_dhead_hparams *h)
@@ -238,10 +264,12 @@ static aerie_status read_eagle(ae_binder *b, ae_dhead_hparams *h, ae_arena *aren
     uint32_t n_layers = 1;
     AE_TRY(get_u32(b, "block_count", &n_layers));
     AE_TRY(ae_bind_range(b, "block_count", n_layers, 1, AE_MAX_LAYERS));
-    if (n_layers != 1)
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; aerie runs heads of one layer", path_of(b),
-                       ae_bind_key(b, "block_count"), n_layers);
-    h->n_layers = h->n_steps = h->layer.n_layers = 1;
+    const uint32_t most = h->kind == AE_DHEAD_EAGLE3 ? AE_DHEAD_MAX_LAYERS : 1;
+    if (n_layers > most)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; aerie runs heads of this kind with %u at most",
+                       path_of(b), ae_bind_key(b, "block_count"), n_layers, most);
+    h->n_layers = h->layer.n_layers = n_layers;
+    h->n_steps = 1;
     h->layer.embedding_scale = h->layer.residual_scale = 1.0f;
     AE_TRY(ae_bind_hparams(b, &h->layer, arena));
     AE_TRY(get_u32(b, "attention.window", &h->window));
@@ -273,5 +301,6 @@ aerie_status ae_dhead_read_hparams(ae_binder *b, ae_dhead *head)
     if (has_key(b, "target_layer_count")) AE_TRY(ae_bind_range(b, "target_layer_count", h->n_target_layers, 1, AE_MAX_LAYERS));
     AE_TRY(h->kind == AE_DHEAD_MEDUSA ? read_medusa(b, h) : read_eagle(b, h, &head->arena));
     if (h->kind != AE_DHEAD_MEDUSA) AE_TRY(read_target_width(b, h));
-    return read_vocabularies(b, h);
+    AE_TRY(read_vocabularies(b, h));
+    return h->kind == AE_DHEAD_EAGLE3 ? read_masks(b, h) : AERIE_OK;
 }

@@ -8,7 +8,7 @@
 #define PARTS_PER_STEP 6
 #define LATTICE_PARTS (2 * 9 + 4 + 14 * AE_DHEAD_MAX_LATTICE)
 #define MEDUSA_PARTS (AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
-#define MAX_PARTS (20 + LATTICE_PARTS + 4 * AE_DHEAD_MAX_LAYERS + AERIE_MAX_TAPS + MEDUSA_PARTS)
+#define MAX_PARTS (21 + LATTICE_PARTS + 4 * AE_DHEAD_MAX_LAYERS + AERIE_MAX_TAPS + MEDUSA_PARTS)
 
 static void list_linear(ae_parts *p, const ae_dhead_linear *from, ae_dhead_net_linear *to)
 {
@@ -55,6 +55,7 @@ static void list_eagle(ae_dhead_net *net)
     ae_parts_weight(p, head->output, AE_WEIGHT_MATMUL, &step->own_output);
     ae_parts_weight(p, head->fc, AE_WEIGHT_MATMUL, &step->fc);
     ae_parts_vector(p, head->fc_bias, &net->fc_bias);
+    ae_parts_vector(p, head->mask_hidden, &net->mask_hidden);
     for (uint32_t i = 0; i < AERIE_MAX_TAPS; i++) ae_parts_vector(p, head->fc_norm[i], &net->fc_norm[i]);
     ae_parts_vector(p, head->embd_norm, &step->enorm);
     ae_parts_vector(p, head->hidden_norm, &step->hnorm);

@@ -48,6 +48,7 @@ typedef struct ae_dhead_net {
     ae_net_layer *layers;      /* [n_layers of the head] */
     ae_weight **experts;       /* [n_layers][ae_net_n_stacked] the arrays that the layers' experts point to; NULL: none */
     float *fc_bias;            /* device f32 or NULL */
+    float *mask_hidden;        /* device f32, P-EAGLE, as in ae_dhead; or NULL */
     ae_net_hyper end;          /* MTP with hyper-connections: how the streams of a row become the one that the output reads */
     float *fc_norm[AERIE_MAX_TAPS]; /* EACH: one per tap, [n_target_embd]; JOINT: only the first, [n_taps * n_target_embd] */
     ae_weight *medusa_w[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS], *medusa_out[AE_DHEAD_MAX_MEDUSA];
