@@ -78,7 +78,8 @@ static bool set_option(mkhead_options *o, const char *name, const char *value)
                   {"--sinks", &o->n_sinks}, {"--medusa-heads", &o->n_medusa}, {"--medusa-blocks", &o->n_blocks},
                   {"--mtp-blocks", &o->n_nextn}, {"--layers", &o->n_layers}, {"--block", &o->n_block},
                   {"--markov", &o->n_markov}, {"--conv", &o->n_conv}, {"--conv-group", &o->conv_group},
-                  {"--pair", &o->n_pair}, {"--candidates", &o->n_candidates}, {"--correct", &o->n_correct}, {"--parallel", &o->n_parallel},
+                  {"--pair", &o->n_pair}, {"--candidates", &o->n_candidates}, {"--correct", &o->n_correct},
+                  {"--parallel", &o->n_parallel},
                   {"--lattice", &o->n_lattice}, {"--lattice-heads", &o->lattice_heads},
                   {"--lattice-layers", &o->lattice_layers}, {"--factors", &o->n_factors},
                   {"--sliding", &o->sliding}};

@@ -630,13 +630,65 @@ static void shards(void **state)
     ae_gguf_close(gguf);
 }
 
+#define TWO_LAYERS(more) \
+    "{\"hidden_size\":64,\"intermediate_size\":96,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5," \
+    "\"vocab_size\":300,\"num_hidden_layers\":2,\"draft_vocab_size\":100," USUAL_TAPS more "}"
+
+static void p_eagle(void **state)
+{
+    static const spec head = {TINY, MID, .masks = true};
+    mk_options o;
+    (void)state;
+    assert_true(mk_shape("tiny", &o));
+    o.n_layers = 6, o.n_embd = 64, o.n_vocab = 300;
+    cli_model("p-target.gguf", &o);
+    write_head("p", &head, TWO_LAYERS(",\"ptd_token_id\":7,\"para_depths\":5,\"norm_output\":true"));
+    converts("$A convert p --target p-target.gguf -o p.gguf --outtype f32 --json");
+    assert_non_null(strstr(cli_last.out, "\"kind\": \"P-EAGLE\""));
+    ae_gguf *gguf = open_file("p.gguf");
+    same_values(gguf, "mask_hidden", "mask_hidden", 0, 0, 192);
+    same_values(gguf, "blk.1.attn_norm.weight", "layers.1.input_layernorm.weight", 0, 0, 64);
+    same_values(gguf, "blk.1.attn_v.weight", "layers.1.self_attn.v_proj.weight", 0, 32, 64);
+    same_values(gguf, "blk.1.ffn_down.weight", "layers.1.mlp.down_proj.weight", 0, 64, 96);
+    key_u32(gguf, "eagle3.block_count", 2);
+    key_u32(gguf, "eagle3.parallel_depth", 5);
+    key_u32(gguf, "eagle3.mask_token_id", 7);
+    key_text(gguf, "eagle3.feedback", "pre"); /* it has none */
+    ae_gguf_close(gguf);
+    converts("$A run -m p-target.gguf -md p.gguf --spec-type draft-eagle3 -no-cnv -p hello -n 8 --temp 0 --stats");
+    assert_non_null(strstr(cli_last.err, "draft-eagle3"));
+    write_head("p", &head, TWO_LAYERS(",\"mask_token_id\":9"));
+    converts("$A convert p -o p.gguf --outtype f32");
+    gguf = open_file("p.gguf");
+    key_u32(gguf, "eagle3.parallel_depth", 8);
+    key_u32(gguf, "eagle3.mask_token_id", 9);
+    ae_gguf_close(gguf);
+    static const struct {
+        spec head;
+        const char *config, *why;
+    } cases[] = {{{TINY, MID, .masks = true}, TWO_LAYERS(""), "'ptd_token_id' is missing"},
+                 {{TINY, MID, .masks = true}, TWO_LAYERS(",\"mask_token_id\":300"), "'mask_token_id' is 300"},
+                 {{TINY, MID, .masks = true}, TWO_LAYERS(",\"mask_token_id\":3,\"para_depths\":17"), "'para_depths' is 17"},
+                 {{TINY, MID, .masks = true, .leave = "layers.1.mlp.up_proj.weight"}, TWO_LAYERS(",\"mask_token_id\":3"),
+                  "layers.1.mlp.up_proj.weight is missing"},
+                 {{TINY, MID, .masks = true, .n_taps = 4}, TWO_LAYERS(",\"mask_token_id\":3"), "fc.weight is [64, 256]"},
+                 {{TINY, MID, .masks = true, .extra = "layers.2.mlp.up_proj.weight"}, TWO_LAYERS(",\"mask_token_id\":3"),
+                  "layers.2.mlp.up_proj.weight"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_head("r", &cases[i].head, cases[i].config);
+        cli("$A convert r -o r.gguf");
+        if (cli_last.status != 3 || !strstr(cli_last.err, cases[i].why))
+            fail_msg("case %zu: %d, \"%s\", not \"%s\"", i, cli_last.status, cli_last.err, cases[i].why);
+    }
+}
+
 static void refuses(void **state)
 {
     static const struct {
         spec head;
         const char *config, *text, *other;
     } cases[] = {
-        {{TINY, MID, .extra = "model.layers.1.mlp.gate_proj.weight"}, CONFIG(USUAL_TAPS), "more than one layer", "layers.1"},
+        {{TINY, MID, .extra = "model.layers.1.mlp.gate_proj.weight"}, CONFIG(USUAL_TAPS), "more layers than the 1", "layers.1"},
         {{TINY, MID, .extra = "mystery"}, CONFIG(USUAL_TAPS), "mystery [3] is unknown", "--skip mystery"},
         {{TINY, MID, .extra = "model.norm.weight"}, CONFIG(USUAL_TAPS), "the same part", "--skip"},
         {{TINY, MID, .leave = "norm.weight"}, CONFIG(USUAL_TAPS), "norm.weight is missing", "h"},
@@ -665,7 +717,7 @@ static void refuses(void **state)
         {{TINY, MID}, "{\"hidden_size\":64}", "'num_attention_heads' is missing", "config.json"},
         {{TINY, MID}, "{", "config.json: line", ""},
         {{TINY, MID}, "[]", "not a JSON object", ""},
-        {{TINY, MID}, "{\"num_hidden_layers\":2,\"hidden_size\":64}", "'num_hidden_layers' is 2", ""},
+        {{TINY, MID}, "{\"num_hidden_layers\":9,\"hidden_size\":64}", "'num_hidden_layers' is 9", "at most 8"},
         {{TINY, MID}, CONFIG("\"hidden_act\":\"gelu\""), "duplicate", ""},
         {{TINY, .prefix = "", .layer = "layers.0.", .eagle1 = true, .n_target_embd = 0}, "{" LAYER_CONFIG "}",
          "[64, 64 + width of the target]", "fc.weight"},
@@ -747,7 +799,8 @@ int main(void)
         cmocka_unit_test(eagle1),           cmocka_unit_test(medusa),                   cmocka_unit_test(taps_with_target),
         cmocka_unit_test(borrows_what_is_the_same), cmocka_unit_test(of_another_target), cmocka_unit_test(without_aux),
         cmocka_unit_test(types),            cmocka_unit_test(bf16_stays),               cmocka_unit_test(shards),
-        cmocka_unit_test(refuses),          cmocka_unit_test(bad_values),               cmocka_unit_test(command_lines),
+        cmocka_unit_test(p_eagle),          cmocka_unit_test(refuses),                  cmocka_unit_test(bad_values),
+        cmocka_unit_test(command_lines),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

@@ -1,6 +1,6 @@
-/* test_block_laws.c - law 1 for block drafters (DFlash, DSpark, DFlash2, DFly, LiLiCorr), P-EAGLE: every kind of mixer, chains and
- * trees, one to 64 sequences, with and without temperature, penalties, grammars and stop strings, controlled or not.
- */
+/* test_block_laws.c - law 1 for block drafters (DFlash, DSpark, DFlash2, DFly, LiLiCorr) and P-EAGLE: every kind of mixer,
+ * chains and trees, one to 64 sequences, with and without temperature, penalties, grammars and stop strings, controlled or
+ * not. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -170,14 +170,16 @@ static bool attention(const head_ref *r, int i, uint32_t layer, const double *c,
     const ae_layer *l = &head->layers[layer];
     const ae_hparams *h = &head->hparams.layer;
     row *self = &r->rows[i];
-    double *k = self->k + (size_t)layer * h->n_kv_heads * h->head_dim, *v = self->v + (size_t)layer * h->n_kv_heads * h->head_dim;
+    const size_t kv = (size_t)h->n_kv_heads * h->head_dim;
+    double *k = self->k + layer * kv, *v = self->v + layer * kv;
     double *q = numbers((size_t)h->n_heads * h->head_dim), *out = numbers((size_t)h->n_heads * h->head_dim);
     bool ok = q && out && linear(l->wq, l->bq, c, q) && linear(l->wk, l->bk, c, k) && linear(l->wv, l->bv, c, v) &&
               head_norms(r, l->q_norm, q, h->n_heads) && head_norms(r, l->k_norm, k, h->n_kv_heads);
     if (ok) {
         rotate(head, q, h->n_heads, self->position);
         rotate(head, k, h->n_kv_heads, self->position);
-        for (uint32_t j = 0; j < h->n_heads; j++) attend(r, i, layer, j, q + (size_t)j * h->head_dim, out + (size_t)j * h->head_dim);
+        for (uint32_t j = 0; j < h->n_heads; j++)
+            attend(r, i, layer, j, q + (size_t)j * h->head_dim, out + (size_t)j * h->head_dim);
         ok = linear(l->wo, l->bo, out, y);
     }
     free(q);

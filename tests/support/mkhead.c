@@ -558,7 +558,8 @@ static bool good_layer(const ae_dhead *head, uint32_t i)
     const uint32_t e = h->n_embd, q = h->n_heads * h->head_dim, kv = h->n_kv_heads * h->head_dim;
     const uint32_t in = head->hparams.kind == AE_DHEAD_EAGLE3 && !i ? 2 * e : e;
     const ae_rope *rope = &h->ropes[0];
-    const bool sizes = h->n_layers == head->hparams.n_layers && e && e <= AE_MAX_EMBD && h->n_ff && h->n_ff <= AE_MAX_FF && h->n_kv_heads &&
+    const bool sizes = h->n_layers == head->hparams.n_layers && e && e <= AE_MAX_EMBD && h->n_ff &&
+                       h->n_ff <= AE_MAX_FF && h->n_kv_heads &&
                        h->n_heads <= AE_MAX_HEADS && h->n_heads % h->n_kv_heads == 0 && h->head_dim >= 2 &&
                        h->head_dim <= AE_MAX_HEAD_DIM && rope->n_rot % 2 == 0 && rope->n_rot >= 2 &&
                        rope->n_rot <= h->head_dim && h->norm_eps > 0 && h->norm_eps < 1 && rope->base > 1 &&

@@ -58,6 +58,7 @@ typedef struct ae_convert_head {
     uint32_t n_medusa, n_blocks;
     /* block drafters */
     uint32_t n_layers, n_block, n_markov, mask, window;
+    uint32_t n_parallel; /* P-EAGLE: tokens of a pass; 0: another head. It has a mask, too */
     uint32_t n_conv, conv_group, n_pair, n_candidates; /* DFlash2, and but for n_pair LiLiCorr */
     struct ae_dhead_lattice_hparams lattice; /* LiLiCorr */
     bool windowed[AE_MAX_LAYERS], from_anchor, causal;

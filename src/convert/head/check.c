@@ -200,7 +200,7 @@ static aerie_status measure(checker *k, const ae_convert_head *how, score *s)
     if (how->kind == AE_DHEAD_EAGLE3) {
         memcpy(head->hparams.taps, how->taps, how->n_taps * sizeof *how->taps);
         head->hparams.norm_before_residual = how->norm_before_residual;
-        head->hparams.feedback_normed = how->feedback_post;
+        head->hparams.feedback_normed = how->feedback_post && !how->n_parallel;
     }
     const aerie_status status = ask(k, head, s);
     ae_dhead_free(head);
@@ -271,7 +271,7 @@ static aerie_status search_once(checker *k, ae_convert_head *how, score *now, bo
         other.pairs = !other.pairs;
         AE_TRY(try_other(k, how, now, &other, 0, 0, changed));
     }
-    if (three && o->feedback_post == AE_CONVERT_AUTO) {
+    if (three && !how->n_parallel && o->feedback_post == AE_CONVERT_AUTO) {
         ae_convert_head other = *how;
         other.feedback_post = !other.feedback_post;
         AE_TRY(try_other(k, how, now, &other, 1, DEPTHS - 1, changed));

@@ -77,8 +77,8 @@ static aerie_status check_layer_kind(ae_convert *c, uint32_t n_most)
     AE_TRY(ae_convert_u32(c, "num_hidden_layers", 1, AE_MAX_LAYERS, &n_layers));
     c->head.n_layers = n_layers;
     if (n_layers > n_most) {
-        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'num_hidden_layers' is %u; only heads with one layer are supported",
-                       c->config_path, (unsigned)n_layers);
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'num_hidden_layers' is %u; heads of this kind with at most %u are "
+                       "supported", c->config_path, (unsigned)n_layers, (unsigned)n_most);
     }
     if (act && strcmp(act, "silu") && strcmp(act, "swish")) {
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'hidden_act' is '%.40s'; only silu is supported", c->config_path,
@@ -233,11 +233,26 @@ aerie_status ae_convert_head_vocab(ae_convert *c)
 
 /* ---- Kinds -------------------------------------------------------------------------------------------------- */
 
+/* P-EAGLE: a learned vector stands for the taps of mask rows. Where the config does not say how far it was trained, it is 8,
+ * the default of those who train it. */
+static aerie_status read_masks(ae_convert *c)
+{
+    static const char *const keys[] = {"mask_token_id", "pard_token", "ptd_token_id"};
+    ae_convert_head *h = &c->head;
+    size_t i = 0;
+    if (!ae_convert_look(c, "mask_hidden")) return AERIE_OK;
+    h->n_parallel = 8;
+    AE_TRY(ae_convert_u32(c, "para_depths", 2, AE_DHEAD_MAX_PARALLEL, &h->n_parallel));
+    while (i < 2 && (!ae_convert_value(c, keys[i]) || json_is_null(ae_convert_value(c, keys[i])))) i++;
+    return ae_convert_need_u32(c, keys[i], 0, h->n_vocab ? h->n_vocab - 1 : INT32_MAX, &h->mask);
+}
+
 static aerie_status detect_eagle3(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
-    AE_TRY(ae_convert_head_layer(c, 1));
+    AE_TRY(ae_convert_head_layer(c, AE_DHEAD_MAX_LAYERS));
     AE_TRY(ae_convert_head_vocab(c));
+    AE_TRY(read_masks(c));
     AE_TRY(read_fc_norm(c));
     AE_TRY(read_residual(c));
     AE_TRY(read_feedback(c));

@@ -34,7 +34,10 @@ static void put_eagle3(ae_convert_keys *k, const ae_convert_head *h)
     ae_convert_put_bool(k, "norm_before_residual", h->norm_before_residual);
     ae_convert_put_bool(k, "norm_before_fc", h->fc_norm == AE_FC_NORM_JOINT);
     ae_convert_put_bool(k, "fc_norm", h->fc_norm == AE_FC_NORM_EACH);
-    ae_convert_put_text(k, "feedback", h->feedback_post ? "post" : "pre");
+    ae_convert_put_text(k, "feedback", h->feedback_post && !h->n_parallel ? "post" : "pre");
+    if (!h->n_parallel) return;
+    ae_convert_put_u32(k, "parallel_depth", h->n_parallel);
+    ae_convert_put_u32(k, "mask_token_id", h->mask);
 }
 
 /* Copies the target's tokenizer, which other programs need in every file. */

@@ -40,8 +40,7 @@ aerie_status ae_convert_lattice_detect(ae_convert *c)
     return AERIE_OK;
 }
 
-/* A tensor of n elements, whatever its dimensions are. */
-static aerie_status plan_numbers(ae_convert *c, const char *from, const char *to, uint64_t rows, uint64_t columns)
+aerie_status ae_convert_numbers(ae_convert *c, const char *from, const char *to, uint64_t rows, uint64_t columns)
 {
     const ae_st_tensor *t = ae_convert_take(c, from);
     const uint64_t n = rows ? rows * columns : columns;
@@ -116,12 +115,13 @@ aerie_status ae_convert_lattice_plan(ae_convert *c)
         {"lilicorr.anchor_out_head", "lilicorr.factor_first", f, m, why, false, false},
     };
     AE_TRY(ae_convert_copy(c, parts, sizeof parts / sizeof *parts));
-    AE_TRY(plan_numbers(c, "lilicorr.feature_norm.weight", "lilicorr.feature_norm.weight", 0, 5));
-    AE_TRY(plan_numbers(c, "lilicorr.feature_norm.bias", "lilicorr.feature_norm.bias", 0, 5));
-    AE_TRY(plan_numbers(c, "lilicorr.slot_embedding", "lilicorr.slot_embd.weight", h->n_block - 1, m));
-    AE_TRY(plan_numbers(c, "lilicorr.rank_embedding", "lilicorr.rank_embd.weight", h->n_candidates, m));
-    AE_TRY(plan_numbers(c, "lilicorr.relative_slot_bias", "lilicorr.slot_bias.weight", h->lattice.n_heads, 2 * h->n_block - 1));
-    AE_TRY(plan_numbers(c, "lilicorr.same_slot_bias", "lilicorr.same_slot_bias", 0, h->lattice.n_heads));
+    AE_TRY(ae_convert_numbers(c, "lilicorr.feature_norm.weight", "lilicorr.feature_norm.weight", 0, 5));
+    AE_TRY(ae_convert_numbers(c, "lilicorr.feature_norm.bias", "lilicorr.feature_norm.bias", 0, 5));
+    AE_TRY(ae_convert_numbers(c, "lilicorr.slot_embedding", "lilicorr.slot_embd.weight", h->n_block - 1, m));
+    AE_TRY(ae_convert_numbers(c, "lilicorr.rank_embedding", "lilicorr.rank_embd.weight", h->n_candidates, m));
+    AE_TRY(ae_convert_numbers(c, "lilicorr.relative_slot_bias", "lilicorr.slot_bias.weight", h->lattice.n_heads,
+                              2 * h->n_block - 1));
+    AE_TRY(ae_convert_numbers(c, "lilicorr.same_slot_bias", "lilicorr.same_slot_bias", 0, h->lattice.n_heads));
     for (uint32_t i = 0; i < h->lattice.n_layers; i++) AE_TRY(plan_layer(c, i));
     return AERIE_OK;
 }

@@ -37,28 +37,36 @@ aerie_status ae_convert_copy(ae_convert *c, const ae_convert_wanted *list, size_
 
 /* ---- The layer -------------------------------------------------------------------------------------- */
 
-static aerie_status plan_layer(ae_convert *c)
+static aerie_status plan_layer(ae_convert *c, uint32_t i)
 {
     const ae_convert_head *h = &c->head;
-    const uint64_t n_in = h->kind == AE_DHEAD_EAGLE3 ? 2 * (uint64_t)h->n_embd : h->n_embd;
-    const uint64_t n_q = (uint64_t)h->n_heads * h->head_dim, n_kv = (uint64_t)h->n_kv_heads * h->head_dim;
+    const uint64_t n_in = h->kind == AE_DHEAD_EAGLE3 && !i ? 2 * (uint64_t)h->n_embd : h->n_embd;
+    const uint64_t n_q = (uint64_t)h->n_heads * h->head_dim, n_kv = (uint64_t)h->n_kv_heads * h->head_dim, e = h->n_embd;
     static const char q_why[] = "num_attention_heads x head_dim, width of the layer's input";
     static const char kv_why[] = "num_key_value_heads x head_dim, width of the layer's input";
     const ae_convert_wanted list[] = {
-        {"layers.0.self_attn.q_proj", "blk.0.attn_q", n_q, n_in, q_why, true, false},
-        {"layers.0.self_attn.k_proj", "blk.0.attn_k", n_kv, n_in, kv_why, true, false},
-        {"layers.0.self_attn.v_proj", "blk.0.attn_v", n_kv, n_in, kv_why, false, false},
-        {"layers.0.self_attn.o_proj", "blk.0.attn_output", h->n_embd, n_q, "hidden_size, num_attention_heads x head_dim", false,
-         false},
-        {"layers.0.self_attn.q_norm", "blk.0.attn_q_norm", 0, h->head_dim, "head_dim", true, true},
-        {"layers.0.self_attn.k_norm", "blk.0.attn_k_norm", 0, h->head_dim, "head_dim", true, true},
-        {"layers.0.post_attention_layernorm", "blk.0.ffn_norm", 0, h->n_embd, "hidden_size", false, false},
-        {"layers.0.mlp.gate_proj", "blk.0.ffn_gate", h->n_ff, h->n_embd, "intermediate_size, hidden_size", false, false},
-        {"layers.0.mlp.up_proj", "blk.0.ffn_up", h->n_ff, h->n_embd, "intermediate_size, hidden_size", false, false},
-        {"layers.0.mlp.down_proj", "blk.0.ffn_down", h->n_embd, h->n_ff, "hidden_size, intermediate_size", false, false},
+        {"self_attn.q_proj", "attn_q", n_q, n_in, q_why, true, false},
+        {"self_attn.k_proj", "attn_k", n_kv, n_in, kv_why, true, false},
+        {"self_attn.v_proj", "attn_v", n_kv, n_in, kv_why, false, false},
+        {"self_attn.o_proj", "attn_output", e, n_q, "hidden_size, num_attention_heads x head_dim", false, false},
+        {"self_attn.q_norm", "attn_q_norm", 0, h->head_dim, "head_dim", true, true},
+        {"self_attn.k_norm", "attn_k_norm", 0, h->head_dim, "head_dim", true, true},
+        {"post_attention_layernorm", "ffn_norm", 0, e, "hidden_size", false, false},
+        {"mlp.gate_proj", "ffn_gate", h->n_ff, e, "intermediate_size, hidden_size", false, false},
+        {"mlp.up_proj", "ffn_up", h->n_ff, e, "intermediate_size, hidden_size", false, false},
+        {"mlp.down_proj", "ffn_down", e, h->n_ff, "hidden_size, intermediate_size", false, false},
+        {"input_layernorm", "attn_norm", 0, e, "hidden_size", false, false}, /* the first layer's: plan_eagle3 */
     };
-    AE_TRY(ae_convert_copy(c, list, sizeof list / sizeof *list));
-    if (!h->divisors) return AERIE_OK;
+    const size_t n = sizeof list / sizeof *list - !i;
+    for (size_t k = 0; k < n; k++) {
+        char from[64], to[64];
+        ae_convert_wanted wanted = list[k];
+        snprintf(from, sizeof from, "layers.%u.%s", (unsigned)i, list[k].from);
+        snprintf(to, sizeof to, "blk.%u.%s", (unsigned)i, list[k].to);
+        wanted.from = from, wanted.to = to;
+        AE_TRY(ae_convert_copy(c, &wanted, 1));
+    }
+    if (!h->divisors || i) return AERIE_OK;
     return ae_convert_add(
         c, &(ae_convert_item){
                .name = "rope_freqs.weight", .how = AE_CONVERT_VALUES, .values = h->divisors, .columns = h->n_rot / 2});
@@ -133,7 +141,9 @@ static aerie_status plan_eagle3(ae_convert *c)
     else if (h->fc_norm == AE_FC_NORM_EACH) AE_TRY(plan_each_norm(c));
     else if (h->fc_norm == AE_FC_NORM_JOINT) AE_TRY(ae_convert_copy(c, &joint, 1));
     AE_TRY(ae_convert_copy(c, norms, sizeof norms / sizeof *norms));
-    return plan_layer(c);
+    if (h->n_parallel) AE_TRY(ae_convert_numbers(c, "mask_hidden", "mask_hidden", 0, wide));
+    for (uint32_t i = 0; i < h->n_layers; i++) AE_TRY(plan_layer(c, i));
+    return AERIE_OK;
 }
 
 /* ---- Tables -------------------------------------------------------------------------------------------- */
@@ -291,11 +301,12 @@ static aerie_status check_unused(const ae_convert *c)
     const ae_convert_entry *e = ae_convert_unused(c, unneeded, sizeof unneeded / sizeof *unneeded);
     char shape[128];
     if (!e) return AERIE_OK;
-    const bool one = !ae_dhead_has_blocks(c->head.kind);
-    if (one && strncmp(e->name, "layers.", 7) == 0 && strncmp(e->name, "layers.0.", 9)) {
+    const bool counted = !ae_dhead_has_blocks(c->head.kind);
+    unsigned layer;
+    if (counted && sscanf(e->name, "layers.%u.", &layer) == 1 && layer >= c->head.n_layers) {
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: tensor %s: this head has more than one layer; only heads with one layer are supported", c->path,
-                       e->tensor->name);
+                       "%s: tensor %s: this head has more layers than the %u that are expected", c->path, e->tensor->name,
+                       (unsigned)c->head.n_layers);
     }
     return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
                    "%s: tensor %s %s is unknown in this kind of head, which may depend on it; --skip %s leaves it out",
@@ -316,7 +327,7 @@ aerie_status ae_convert_head_plan(ae_convert *c)
     case AE_DHEAD_EAGLE3: AE_TRY(plan_eagle3(c)); break;
     case AE_DHEAD_EAGLE:
         AE_TRY(ae_convert_copy(c, &fc, 1));
-        AE_TRY(plan_layer(c));
+        AE_TRY(plan_layer(c, 0));
         break;
     case AE_DHEAD_MEDUSA: AE_TRY(plan_medusa(c)); break;
     case AE_DHEAD_DFLASH:

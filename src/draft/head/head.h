@@ -10,8 +10,8 @@
  *               (norm_before_residual: norm_h(g) + ...);  z = y + ffn(norm(y));  logits = output(norm(z)), feature' = z
  *               layers after the first: z += attention(norm(z));  z += ffn(norm(z))
  *   EAGLE-3.1   the taps are normed before fc, each by itself; feature' = norm(z)
- *   P-EAGLE     EAGLE-3 without feedback: after the newest row come rows of a mask token, with a learned vector for taps, in the
- *               same pass; each predicts one token further, whatever was drafted before it
+ *   P-EAGLE     EAGLE-3 without feedback: after the newest row come rows of a mask token, with a learned vector for taps, in
+ *               the same pass; each predicts one token further, whatever was drafted before it
  *   MTP         x = eh_proj(norm(embedding(t)) | norm_h(f));  z = layer(x), one of the target's kind;
  * logits = output(norm(z)), feature' = norm(z) or z. With several blocks each predicts one token further:
  *               block k reads as feature the output of block k - 1 for the row before. With hyper-connections a feature is
@@ -166,7 +166,7 @@ typedef struct ae_dhead {
     ae_tensor_ref hidden_norm; /* [n_embd] EAGLE-3: norm of the feature; block drafters: norm of fc's output */
     ae_layer *layers;          /* [n_layers] of EAGLE; of the first wq, wk, wv are [.., 2 n_embd] for EAGLE-3, and attn_norm is
                                 * NULL */
-    ae_tensor_ref mask_hidden; /* [n_taps * n_target_embd] P-EAGLE: what mask rows have for taps; NULL: there are no such rows */
+    ae_tensor_ref mask_hidden; /* [n_taps * n_target_embd] P-EAGLE: what mask rows have for taps; NULL: there are none */
     ae_tensor_ref out_norm;    /* [n_embd] EAGLE-3; NULL: no norm before the output */
     ae_tensor_ref output;      /* [n_draft, n_embd]; NULL: the target's own */
     ae_tensor_ref medusa_w[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS]; /* [n_embd, n_embd] */

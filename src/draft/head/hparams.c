@@ -217,8 +217,8 @@ static aerie_status read_masks(ae_binder *b, ae_dhead_hparams *h)
     if (!has_rows)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: there is %s, but not the tensor mask_hidden", path_of(b), b->key);
     if (h->feedback_normed)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: there is a tensor mask_hidden, but a normed feedback is asked for; such "
-                       "a head feeds nothing back", path_of(b));
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: there is a tensor mask_hidden, but a normed feedback is asked for; "
+                       "such a head feeds nothing back", path_of(b));
     h->n_parallel = 8;
     AE_TRY(get_u32(b, "parallel_depth", &h->n_parallel));
     AE_TRY(ae_bind_range(b, "parallel_depth", h->n_parallel, 2, AE_DHEAD_MAX_PARALLEL));
