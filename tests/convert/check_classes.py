@@ -301,7 +301,7 @@ V4 = {"attn_q_a": "attn.wq_a", "attn_q_a_norm": "attn.q_norm", "attn_q_b": "attn
 
 def deepseek4(f):
     for name in ("swiglu_clamp_exp", "swiglu_clamp_shexp"):  # one limit in published files
-        f.set_floats(name, [0.75] * 4)
+        f.set_floats(name, [0.75] * f["block_count"])
 
     def change(out, at, t, i):
         experts(out, at + "ffn.experts", t, "w1 w3 w2")
@@ -311,22 +311,32 @@ def deepseek4(f):
             shape, x = t["ffn_gate_tid2eid.weight"]
             t["ffn_gate_tid2eid.weight"] = shape, array("q", x)
             out[at + "ffn.gate.bias"] = [8], array("f", [1.0] * 8)
+        if "nextn.eh_proj.weight" in t:  # mtp.0, whose head is another than the model's
+            shape, x = t.pop("nextn.eh_proj.weight")
+            for half, name in enumerate(("e_proj", "h_proj")):
+                out[f"{at}{name}.weight"] = [64, 64], array("f",
+                                                            [x[128 * r + 64 * half + c] for r in range(64) for c in range(64)])
+            out[at + "norm.weight"] = t.pop("nextn.shared_head_norm.weight")
+            out[at + "hc_head_base"] = [4], array("f", [0.5] * 4)
         out[at + "ffn.gate.bias_vl"] = [8], array("f", [1.0] * 8)
     whole = {"token_embd": "embed", "output_norm": "norm", "output": "head",
              **{f"output_hc_{x}.weight": f"hc_head_{x}" for x in ("fn", "base", "scale")}}
-    tensors = take_apart(f, V4, whole, "layers.{}.", change)
-    tensors["mtp.0.enorm.weight"] = [64], array("f", [1.0] * 64)
+    tensors = take_apart(f, {**V4, "nextn.enorm": "enorm", "nextn.hnorm": "hnorm"}, whole, "layers.{}.", change)
+    tensors = {k.replace(f"layers.{f.n_layers}.", "mtp.0."): w for k, w in tensors.items()}
+    tensors.setdefault("mtp.0.enorm.weight", ([64], array("f", [1.0] * 64)))
     config = common(f, "DeepseekV4ForCausalLM", n_routed_experts=f["expert_count"], n_shared_experts=1,
                     scoring_func="sqrtsoftplus",
                     routed_scaling_factor=f["expert_weights_scale"], q_lora_rank=f["attention.q_lora_rank"],
                     qk_rope_head_dim=f["rope.dimension_count"], sliding_window=f["attention.sliding_window"],
                     o_groups=f["attention.output_group_count"], o_lora_rank=f["attention.output_lora_rank"], swiglu_limit=0.75,
                     compress_rope_theta=f["attention.compress_rope_freq_base"], norm_topk_prob=True,
-                    compress_ratios=f["attention.compress_ratios"] + [0], index_n_heads=f["attention.indexer.head_count"],
+                    compress_ratios=f["attention.compress_ratios"][:f.n_layers] + [0],
+                    index_n_heads=f["attention.indexer.head_count"],
                     index_head_dim=f["attention.indexer.key_length"], index_topk=f["attention.indexer.top_k"],
                     hc_mult=f["hyper_connection.count"], hc_sinkhorn_iters=f["hyper_connection.sinkhorn_iterations"],
                     hc_eps=f["hyper_connection.epsilon"], num_hash_layers=f["hash_layer_count"], num_nextn_predict_layers=1,
-                    rope_scaling={"type": "yarn", "factor": 4, "original_max_position_embeddings": 64, "beta_fast": 32,
+                    rope_scaling=f.get("rope.scaling.type") and {"type": "yarn", "factor": 4,
+                                                                 "original_max_position_embeddings": 64, "beta_fast": 32,
                                   "beta_slow": 1})
     del config["num_experts"], config["intermediate_size"]
     return config, tensors
@@ -665,8 +675,8 @@ def deepseek4_packed(f):
 
 CASES = {"dream": dream, "llada": llada, "llada-moe": llada_moe, "rnd1": rnd1, "grovemoe": grove, "hrm_text": hrm,
          "minimax-m3": minimax_m3, "minimax-m3-local": minimax_m3, "kimi-k3": kimi_k3, "kimi-k3-plain": kimi_k3,
-         "bailingmoe3": bailing3, "bailingmoe3-clamped": bailing3, "deepseek4": deepseek4, "t5": t5, "t5-flan": t5,
-         "t5-umt5": t5, "t5encoder": t5, "t5encoder-relu": t5, "rwkv6": rwkv6, "rwkv7": rwkv7, "rwkv7 raw": rwkv7_raw,
+         "bailingmoe3": bailing3, "bailingmoe3-clamped": bailing3, "deepseek4": deepseek4, "deepseek4-mtp": deepseek4,
+         "t5": t5, "t5-flan": t5, "t5-umt5": t5, "t5encoder": t5, "t5encoder-relu": t5, "rwkv6": rwkv6, "rwkv7": rwkv7, "rwkv7 raw": rwkv7_raw,
          "hy_v4": hy4, "hy_v4-dense": hy4, "plamo2": plamo2, "talkie": talkie,
          "graniteswitch": granite_switch, "dots3note": dots3, "dots3note-mtp": dots3,
          "kimi-k3-plain packed": kimi_k3_packed, "deepseek4 packed": deepseek4_packed}
@@ -678,7 +688,8 @@ OTHER = ("talkie", "graniteswitch")
 
 
 def convert(args, folder, out):
-    return subprocess.run([args.aerie, "convert", folder, "-o", out, "--outtype", "f32", "-q"], capture_output=True, text=True)
+    return subprocess.run([args.aerie, "convert", folder, "-o", out, "--outtype", "f32", "--mtp", "-q"], capture_output=True,
+                          text=True)
 
 
 def logits(args, path, f, ids):

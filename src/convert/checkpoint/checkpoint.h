@@ -45,6 +45,7 @@ typedef struct ae_convert_item {
     ae_convert_change change;   /* PLAIN only */
     const ae_st_tensor *from;   /* PLAIN, ROTATED and WHOLE */
     const ae_st_tensor *const *parts; /* PLAIN: [n_stack] one tensor for each matrix of the stack, in place of `from` */
+    const ae_st_tensor *beside; /* PLAIN: has the second half of each row, `from` the first; matrices of one shape */
     uint64_t first;             /* index of the first element of `from` */
     uint64_t stack_step, row_step,
         step; /* distances, in elements of `from`, between matrices, rows and numbers; 0: they are contiguous */

@@ -79,7 +79,7 @@ aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item)
     if (!to->step) to->step = 1;
     if (!to->row_step) to->row_step = to->columns;
     if (!to->stack_step) to->stack_step = to->rows * to->row_step;
-    for (uint64_t i = 0; i < (to->parts ? to->n_stack : to->from != NULL); i++)
+    for (uint64_t i = 0; i < (to->parts ? to->n_stack : to->from && !to->beside); i++)
         AE_TRY(check_room(c, to, to->parts ? to->parts[i] : to->from));
     if (item->how == AE_CONVERT_IDS) to->type = AE_TYPE_I64;
     else if (item->how == AE_CONVERT_WHOLE) to->type = AE_TYPE_I32;
@@ -148,7 +148,10 @@ static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
     const ae_st_tensor *t = item->parts ? item->parts[i] : item->from;
     const uint64_t first =
         item->first + (item->parts ? 0 : i * item->stack_step) + (item->row_from ? item->row_from[r] : r) * item->row_step;
-    if (item->step == 1 && !item->column_from) {
+    if (item->beside) {
+        if (!ae_convert_floats(t, r * (n / 2), x, n / 2) || !ae_convert_floats(item->beside, r * (n / 2), x + n / 2, n / 2))
+            return false;
+    } else if (item->step == 1 && !item->column_from) {
         if (!ae_convert_floats(t, first, x, n)) return false;
     } else {
         for (size_t k = 0; k < n; k++)

@@ -241,6 +241,62 @@ static aerie_status part_rotations(ae_convert *c)
     return set_missing(c, "compress_rope_theta", json_real(160000));
 }
 
+/* Names of MTP blocks as those of layers after the last one. */
+static aerie_status rename_ahead(ae_convert *c)
+{
+    uint32_t n = 0;
+    bool any = false;
+    AE_TRY(ae_convert_need_u32(c, "num_hidden_layers", 1, AE_MAX_LAYERS, &n));
+    for (size_t i = 0; i < c->n_entries; i++) {
+        unsigned block;
+        int n_read = 0;
+        char start[32];
+        const char *name = c->entries[i].name;
+        if (sscanf(name, "mtp.%3u.%n", &block, &n_read) != 1 || !n_read) continue;
+        snprintf(start, sizeof start, "layers.%u.", n + block);
+        const size_t n_start = strlen(start), n_rest = strlen(name + n_read);
+        char *copy = ae_arena_alloc(&c->arena, n_start + n_rest + 1, 1);
+        if (!copy) return ae_convert_no_memory(c, "the names of tensors");
+        memcpy(copy, start, n_start);
+        memcpy(copy + n_start, name + n_read, n_rest + 1);
+        c->entries[i].name = copy;
+        any = true;
+    }
+    return any ? ae_convert_sort_names(c) : AERIE_OK;
+}
+
+/* The parts of an MTP block that layers do not have. The block's own weights of the streams' head have no place beside the
+ * model's. */
+static aerie_status add_ahead(ae_convert *c, uint32_t layer)
+{
+    static const char *const ends[] = {"hc_head_fn", "hc_head_base", "hc_head_scale"};
+    const uint64_t e = c->model.n_embd;
+    const ae_st_tensor *halves[2];
+    char name[64], in[32], out[32];
+    snprintf(in, sizeof in, "layers.%u.", layer);
+    snprintf(out, sizeof out, "blk.%u.", layer);
+    AE_TRY(ae_convert_apply(c, &(ae_convert_rule){"norm", "nextn.shared_head_norm", AE_RULE_PLAIN, false}, in, out));
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "%s%s", in, i ? "h_proj.weight" : "e_proj.weight");
+        halves[i] = ae_convert_take(c, name);
+        if (!halves[i]) return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing", c->path, name);
+        AE_TRY(ae_convert_check_shape(c, halves[i], e, e, "by config.json"));
+    }
+    snprintf(name, sizeof name, "%snextn.eh_proj.weight", out);
+    AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = name, .from = halves[0], .beside = halves[1], .rows = e,
+                                                .columns = 2 * e}));
+    bool other = false;
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "%s%s", in, ends[i]);
+        const ae_st_tensor *own = ae_convert_take(c, name), *of_model = ae_convert_look(c, ends[i]);
+        other |= own && of_model && (own->bytes != of_model->bytes || memcmp(own->data, of_model->data, own->bytes));
+    }
+    if (other)
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: the MTP block's own hc_head tensors are left out, because a file "
+                   "has one set for the block and the model: its drafts may be worse, but never the answers", c->path);
+    return AERIE_OK;
+}
+
 aerie_status ae_convert_begin_deepseek4(ae_convert *c)
 {
     const char *scores = ae_convert_text(c, "scoring_func");
@@ -252,6 +308,7 @@ aerie_status ae_convert_begin_deepseek4(ae_convert *c)
         ae_convert_take(c, name);
     }
     if (scores && strcmp(scores, "sqrtsoftplus")) return fail_other(c, "scoring_func", "sqrtsoftplus");
+    AE_TRY(rename_ahead(c));
     return part_rotations(c);
 }
 
@@ -281,7 +338,7 @@ static aerie_status put_ratios(ae_convert_keys *k, const ae_convert *c)
                            "%s: neither 'compress_ratios' nor 'layer_types' says of layer %u what "
                            "files of architecture %s can have: 0, 4 or 128", c->config_path, i, c->arch->arch);
     }
-    ae_convert_put_array(k, "attention.compress_ratios", AE_GGUF_U32, ratios, c->model.n_layers);
+    ae_convert_put_array(k, "attention.compress_ratios", AE_GGUF_U32, ratios, c->model.n_layers + c->model.n_ahead);
     return k->status;
 }
 
@@ -302,7 +359,8 @@ aerie_status ae_convert_keys_deepseek4(ae_convert_keys *k, const ae_convert *c)
     float limits[AE_MAX_LAYERS];
     uint32_t n_hash, n_streams = 4;
     AE_TRY(ae_convert_real(c, ae_convert_value(c, "swiglu_limit"), "swiglu_limit", 0, 1e9, &limit));
-    for (uint32_t i = 0; i < c->model.n_layers; i++) limits[i] = (float)limit;
+    const uint32_t n_all = c->model.n_layers + c->model.n_ahead;
+    for (uint32_t i = 0; i < n_all && i < AE_MAX_LAYERS; i++) limits[i] = (float)limit;
     AE_TRY(count_hash(c, &n_hash));
     AE_TRY(ae_convert_u32(c, "hc_mult", 1, AE_MAX_STREAMS, &n_streams));
     ae_convert_put_u32(k, "attention.head_count_kv", 1);
@@ -310,8 +368,8 @@ aerie_status ae_convert_keys_deepseek4(ae_convert_keys *k, const ae_convert *c)
     ae_convert_put_u32(k, "attention.value_length", c->model.head_dim);
     ae_convert_put_u32(k, "hash_layer_count", n_hash);
     ae_convert_put_u32(k, "expert_gating_func", AE_EXPERT_GATE_SQRT_SOFTPLUS);
-    ae_convert_put_array(k, "swiglu_clamp_exp", AE_GGUF_F32, limits, c->model.n_layers);
-    ae_convert_put_array(k, "swiglu_clamp_shexp", AE_GGUF_F32, limits, c->model.n_layers);
+    ae_convert_put_array(k, "swiglu_clamp_exp", AE_GGUF_F32, limits, n_all);
+    ae_convert_put_array(k, "swiglu_clamp_shexp", AE_GGUF_F32, limits, n_all);
     ae_convert_put_u32(k, "embedding_length_out", c->model.n_embd * n_streams);
     return put_ratios(k, c);
 }
@@ -330,7 +388,7 @@ aerie_status ae_convert_tensors_deepseek4(ae_convert *c, uint32_t layer)
     for (size_t i = 0; i < sizeof head / sizeof *head && !layer; i++) AE_TRY(ae_convert_apply(c, &head[i], "", ""));
     snprintf(name, sizeof name, "layers.%u.ffn.gate.bias_vl", layer);
     ae_convert_take(c, name);
-    return AERIE_OK;
+    return layer < c->model.n_layers ? AERIE_OK : add_ahead(c, layer);
 }
 
 /* ---- RWKV 6 and 7 ----------------------------------------------------------------------------------------------- */

@@ -473,7 +473,10 @@ static bool is_ahead(const ae_convert *c, unsigned long layer)
     char name[64];
     snprintf(name, sizeof name, "layers.%lu.eh_proj.weight", layer);
     if (layer < c->model.n_layers || c->model.n_ahead) return false;
-    return ae_convert_look(c, name) || (n > 0 && layer < c->model.n_layers + (unsigned long)n);
+    bool there = ae_convert_look(c, name) != NULL;
+    snprintf(name, sizeof name, "layers.%lu.e_proj.weight", layer);
+    there |= ae_convert_look(c, name) != NULL;
+    return there || (n > 0 && layer < c->model.n_layers + (unsigned long)n);
 }
 
 /* Whether the file has no use for a tensor: other modalities than text, and MTP blocks. */

@@ -36,6 +36,12 @@ static const char *layer_name(const ae_convert *c, uint32_t k, char out[32])
     return out;
 }
 
+/* DeepSeek V4 has the two halves of eh_proj as e_proj and h_proj. */
+static bool starts_ahead(const ae_convert *c, const char *block)
+{
+    return look_in(c, block, "eh_proj.weight") || look_in(c, block, "e_proj.weight");
+}
+
 static bool is_apart(const ae_convert *c)
 {
     return ae_convert_look(c, "mtp.fc.weight") != NULL;
@@ -48,7 +54,7 @@ void ae_convert_count_ahead(ae_convert *c)
     if (is_apart(c)) {
         n = !look_in(c, "mtp.layers.1.", "input_layernorm.weight"); /* two layers in one block would be another kind of model */
     } else {
-        while (c->model.n_layers + n < AE_MAX_LAYERS && look_in(c, layer_name(c, n, block), "eh_proj.weight")) n++;
+        while (c->model.n_layers + n < AE_MAX_LAYERS && starts_ahead(c, layer_name(c, n, block))) n++;
     }
     c->model.n_ahead = n;
     if (!n || c->options.mtp || c->arch->flags & AE_ARCH_AHEAD) return;
