@@ -676,7 +676,8 @@ def deepseek4_packed(f):
 CASES = {"dream": dream, "llada": llada, "llada-moe": llada_moe, "rnd1": rnd1, "grovemoe": grove, "hrm_text": hrm,
          "minimax-m3": minimax_m3, "minimax-m3-local": minimax_m3, "kimi-k3": kimi_k3, "kimi-k3-plain": kimi_k3,
          "bailingmoe3": bailing3, "bailingmoe3-clamped": bailing3, "deepseek4": deepseek4, "deepseek4-mtp": deepseek4,
-         "t5": t5, "t5-flan": t5, "t5-umt5": t5, "t5encoder": t5, "t5encoder-relu": t5, "rwkv6": rwkv6, "rwkv7": rwkv7, "rwkv7 raw": rwkv7_raw,
+         "t5": t5, "t5-flan": t5, "t5-umt5": t5, "t5encoder": t5, "t5encoder-relu": t5, "rwkv6": rwkv6, "rwkv7": rwkv7,
+         "rwkv7 raw": rwkv7_raw,
          "hy_v4": hy4, "hy_v4-dense": hy4, "plamo2": plamo2, "talkie": talkie,
          "graniteswitch": granite_switch, "dots3note": dots3, "dots3note-mtp": dots3,
          "kimi-k3-plain packed": kimi_k3_packed, "deepseek4 packed": deepseek4_packed}
