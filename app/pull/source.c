@@ -225,7 +225,7 @@ int source_folder(source_plan *plan, const char *reference, const app_options *o
         size_t n = 0;
         while (is_name_char(host[n])) n++;
         if (!bad && (n == 0 || n > 120 || host[0] == '.')) bad = app_error(APP_USAGE, "'%s' names no host", reference);
-        ae_sha256 hash; /* of the address without the file's name: the parts of a split model lie together */
+        ae_sha256 hash; /* hash of the address without the file's name: the parts of a split model lie together */
         char id[65];
         const size_t length = strcspn(reference, "?#");
         const char *end = reference + length;

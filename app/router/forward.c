@@ -595,6 +595,6 @@ void router_ask(serve_call *call)
 void router_refuse(serve_call *call)
 {
     serve_error error = {0};
-    serve_fail(&error, 501, "", "%s is of one server: ask that, not the router", call->path);
+    serve_fail(&error, 501, "", "only a server answers %s: ask one, not the router", call->path);
     serve_reply_error(call, &error);
 }

@@ -17,7 +17,7 @@
 /* Handlers of paths: what makes an answer, and what asks a server something. */
 void router_forward(serve_call *call);
 void router_ask(serve_call *call);
-/* A path that only a server itself can answer. */
+/* Answers with an error where only a server itself could answer. */
 void router_refuse(serve_call *call);
 
 #endif

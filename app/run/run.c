@@ -108,7 +108,7 @@ int app_run(const app_options *options)
     if (no_cache) return no_cache;
     if ((!prompted || options->conversation) && isatty(STDIN_FILENO)) {
         app_options chatting = *options;
-        chatting.conversation = true; /* a plain one if the model has no template */
+        chatting.conversation = true; /* it completes plain text if the model has no template */
         return app_chat(&chatting);
     }
     int bad = app_prompts_read(&prompts, options, true);

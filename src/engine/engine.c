@@ -226,7 +226,7 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split
 typedef struct layer_lists {
     ae_kv_layer layers[AE_MAX_KV_LAYERS];
     uint32_t windows[AE_MAX_KV_LAYERS];
-    ae_state_layer state_layers[AE_MAX_LAYERS]; /* all alike except for their weights */
+    ae_state_layer state_layers[AE_MAX_LAYERS]; /* these differ only in their weights */
     ae_state_shape state;
     uint8_t kv_device[AE_MAX_KV_LAYERS], state_device[AE_MAX_LAYERS];
     ae_cache_device devices[AE_MAX_DEVICES];
@@ -684,7 +684,7 @@ aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
     e->best.ran = e->best.wanted;
     ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_PASS, .a = e->best.ran}, NULL);
     ae_commands_send(e->options.commands);
-    ae_pool_hold(e->options.pool); /* of engines that share threads, one runs at a time */
+    ae_pool_hold(e->options.pool); /* one at a time runs of the engines that share threads */
     const aerie_status status = run_pass(e, error);
     ae_pool_release(e->options.pool);
     ae_commands_release(e->options.commands, held);

@@ -113,7 +113,7 @@ aerie_status ae_engine_add_text(ae_engine *engine, uint32_t seq, const int32_t *
  * export logits; NULL: all. LIMIT: too many rows. UNSUPPORTED: recurrent layers, or a group of ranks. */
 aerie_status ae_engine_add_whole(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n, const uint8_t *wanted,
                                  uint32_t *first, aerie_error *error);
-/* The tap of a text's rows at the end of the model. */
+/* Returns the tap that gives a text's rows as they leave the model. */
 static inline uint32_t ae_engine_text_tap(const ae_model *m)
 {
     return !m->hparams.encoder || m->out_norm ? AERIE_TAP_NORMED : m->hparams.n_layers;

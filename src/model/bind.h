@@ -84,9 +84,9 @@ aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer
 /* bind_switch.c: adapters that tokens choose: their keys (n_vocab is set), then the tensors of a layer. */
 aerie_status ae_bind_switch_hparams(ae_binder *b, ae_hparams *h, ae_arena *arena);
 aerie_status ae_bind_switch(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
-/* bind_index.c: an index by which each KV head chooses blocks: its keys (all specs say attention before), then the tensors of a
- * layer that has one. */
+/* bind_index.c: keys of an index by which each KV head chooses blocks (all specs say attention before). */
 aerie_status ae_bind_blocks_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
+/* Binds such an index's tensors in a layer that has one. */
 aerie_status ae_bind_blocks(ae_binder *b, uint32_t i, const ae_hparams *h, ae_mla_layer *l);
 /* The same for an index whose keys stand for pools of positions: n_most, head_dim and n_heads are read already, and keys are
  * weighed by a gate. */
@@ -94,23 +94,26 @@ aerie_status ae_bind_pool_hparams(ae_binder *b, ae_index_hparams *index);
 aerie_status ae_bind_pool(ae_binder *b, uint32_t i, const ae_hparams *h, ae_compressor *to);
 /* Adds to n_most what a row sees of its incomplete pool. FORMAT: n_most is no multiple of the pool. */
 aerie_status ae_bind_pool_room(ae_binder *b, ae_index_hparams *index);
-/* bind_memory.c: hyper-connections of low rank, whose names begin with prefix (`end`: those of the model's end); an index over
- * means of keys (all specs say attention before), then its tensors in a layer with attention; a memory of n-grams (n_vocab and
- * the layers' mixers are set), then its tensors. */
+/* bind_memory.c: hyper-connections of low rank, whose names begin with prefix. end: those of the model's end. */
 aerie_status ae_bind_hyper_low(ae_binder *b, const char *prefix, const ae_hparams *h, bool end, ae_hyper_layer *to);
 /* Binds the weights of every stream's norm: [n_streams, n_embd], or as one vector. */
 aerie_status ae_bind_stream_norms(ae_binder *b, const char *name, const ae_hparams *h, ae_tensor_ref *out);
+/* Reads the keys of an index over means of keys (all specs say attention before). */
 aerie_status ae_bind_means_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
+/* Binds such an index's tensors in a layer with attention. */
 aerie_status ae_bind_means(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
+/* Reads the keys of a memory of n-grams; n_vocab and the layers' mixers are set. */
 aerie_status ae_bind_memory_hparams(ae_binder *b, ae_hparams *h, const ae_layer *layers);
+/* Binds such a memory's tensors. */
 aerie_status ae_bind_memory(ae_binder *b, uint32_t i, const ae_hparams *h, ae_memory_layer *to);
-/* bind_compress.c: the same for attention over compressed rows, and for hyper-connections; their tensors, with a table of
- * tokens' experts in the arena. */
+/* bind_compress.c: keys, then tensors, of attention over compressed rows. */
 aerie_status ae_bind_compress_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
 aerie_status ae_bind_compress(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
+/* Read the keys of hyper-connections, then bind their tensors in a layer and at the model's end. */
 aerie_status ae_bind_hyper_hparams(ae_binder *b, ae_hparams *h);
 aerie_status ae_bind_hyper(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
 aerie_status ae_bind_hyper_end(ae_binder *b, const ae_hparams *h, ae_hyper_layer *end);
+/* Binds the table that gives each token its experts; it lies in the arena. */
 aerie_status ae_bind_token_experts(ae_binder *b, uint32_t i, const ae_hparams *h, ae_arena *arena, ae_layer *l);
 /* Binds the projections of attention with their biases, fused or separate. q, k and v have n_in inputs. */
 aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, const ae_layer_spec *spec, uint32_t n_in,

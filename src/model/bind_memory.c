@@ -72,7 +72,7 @@ aerie_status ae_bind_means_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers
 aerie_status ae_bind_means(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l)
 {
     uint32_t n_heads = h->index.n_heads, dim = h->index.head_dim;
-    ae_mla_layer unused = {0}, *to = l->spec.index == AE_INDEX_OWN ? &l->mla : &unused; /* of layers that see all: not used */
+    ae_mla_layer unused = {0}, *to = l->spec.index == AE_INDEX_OWN ? &l->mla : &unused; /* layers that see all do not use it */
     if (!n_heads) AE_TRY(ae_bind_get(b, "attention.indexer.head_count", true, 1, AE_MAX_HEAD_DIM, &n_heads));
     AE_TRY(ae_bind_layer(b, i, "indexer.q_proj.weight", true, n_heads * dim, h->n_embd, &to->index_q));
     AE_TRY(ae_bind_layer(b, i, "indexer.k_proj.weight", true, dim, h->n_embd, &to->index_k));

@@ -203,7 +203,7 @@ static aerie_status bind_kda(ae_binder *b, uint32_t i, const ae_hparams *h, ae_r
     AE_TRY(bind_taps(b, i, "ssm_conv1d_q.weight", r->n_taps, n, &l->conv));
     AE_TRY(bind_taps(b, i, "ssm_conv1d_k.weight", r->n_taps, n, &l->conv_k));
     AE_TRY(bind_taps(b, i, "ssm_conv1d_v.weight", r->n_taps, n, &l->conv_v));
-    const bool one_gate = b->arch->bank; /* of full rank, under a name of its own */
+    const bool one_gate = b->arch->bank; /* a gate of full rank, under a name of its own */
     if (!direct) AE_TRY(ae_bind_layer(b, i, "ssm_f_a.weight", true, d, e, &l->f_a));
     if (!direct && !one_gate) AE_TRY(ae_bind_layer(b, i, "ssm_g_a.weight", true, d, e, &l->g_a));
     AE_TRY(ae_bind_layer(b, i, direct ? "ssm_f_a.weight" : "ssm_f_b.weight", true, n, direct ? e : d, &l->alpha));

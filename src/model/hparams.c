@@ -689,7 +689,7 @@ static aerie_status read_denoising(ae_binder *b, ae_hparams *h)
     if (!b->arch->denoises) return AERIE_OK;
     h->shifts_logits = true;
     AE_TRY(ae_gguf_get_bool(b->gguf, "diffusion.shift_logits", false, &h->shifts_logits, b->error));
-    /* of Dream's layers under this name those that do not shift decode too: Nemotron-Labs-Diffusion */
+    /* models with Dream's layers whose rows do not shift decode too: Nemotron-Labs-Diffusion */
     h->masks_ahead = b->arch->masks_ahead && !h->shifts_logits;
     h->denoises = !h->masks_ahead;
     AE_TRY(ae_gguf_get_u32(b->gguf, "tokenizer.ggml.mask_token_id", false, &mask, b->error));

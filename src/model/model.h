@@ -151,8 +151,8 @@ typedef struct ae_index_hparams {
     /* 0: positions are chosen, by all heads together; else each KV head chooses blocks of so many positions by an index head of
      * its own, among them the n_local blocks up to the row's own */
     uint32_t block, n_local;
-    /* above 0: a key stands for so many positions, whose keys it is made from, and is kept at the last of them; whole pools are
-     * chosen, and besides what the row sees of the last, incomplete one. n_most counts that, too */
+    /* above 0: positions of a pool; one key is made from their keys and lies at the last of them. A row chooses whole pools,
+     * and sees what there is of the last, incomplete one; n_most counts these positions too */
     uint32_t pool;
     bool mean;         /* the key of a pool is the mean of its positions' keys, normed and rotated afterwards */
     int pool_rope;     /* mean: the rotation of keys, by their pool's first position */

@@ -107,7 +107,7 @@ aerie_status aerie_embedder_create(aerie_embedder **embedder, const aerie_model 
     aerie_embedder *e = ae_alloc(1, sizeof *e);
     if (!e) return ae_fail_memory(error, "an embedder", sizeof *e);
     e->model = model;
-    /* of an encoder and a decoder, the encoder embeds */
+    /* in a model with an encoder and a decoder, the encoder embeds */
     const ae_model *own = model->source ? model->source : model->model;
     const ae_net *net = model->source ? model->source_net : model->net;
     aerie_status status = resolve(own, &p, &e->options, error);

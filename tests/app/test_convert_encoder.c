@@ -209,7 +209,7 @@ static void xlm_roberta(void **state)
     const ae_gguf_tensor *t = ae_gguf_tensor_find(file, "position_embd.weight");
     const float third = st_value("bert.embeddings.position_embeddings.weight", 2 * 32);
     assert_true(t && t->ne[1] == 38);
-    assert_memory_equal(t->data, &third, sizeof third); /* of the table the third row is the first of the file */
+    assert_memory_equal(t->data, &third, sizeof third); /* the table's third row is the first of the file */
     ae_gguf_close(file);
 }
 

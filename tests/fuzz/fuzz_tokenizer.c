@@ -221,7 +221,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < 5; i++) {
         ids[i] = take(&r);
         if (ids[i] == 254) ids[i] = UINT32_MAX;
-        else if (ids[i] > 128) ids[i] += 128; /* of the input's own tokens, after the alphabet */
+        else if (ids[i] > 128) ids[i] += 128; /* the input's own tokens, after the alphabet */
     }
     if (!(how & 128)) add_alphabet(&l, (how & BPE_SPELLING) == BPE_SPELLING);
     read_lists(&r, &l);

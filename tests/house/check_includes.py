@@ -2,7 +2,7 @@
 """Rules of the house that the sources themselves show (ARCHITECTURE.md). A room is a folder with the sources that lie in it.
 
   * Data flows one way: a room of src/ includes only itself and rooms before it in ORDER. So no two rooms go round in a circle.
-  * Of app/ too: APP. It includes the public headers and its own rooms; what it needs of src/ is listed in INTERNALS.
+  * The same for app/: APP. It includes the public headers and its own rooms; what it needs of src/ is listed in INTERNALS.
   * Nothing in src/ prints or ends the process. Every header opens with its guard, named after its path, every file with a
     comment that names it and says what it is.
   * A line has at most 128 columns, a file 800 lines, a folder 25 files.

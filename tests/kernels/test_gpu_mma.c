@@ -196,7 +196,7 @@ static int teardown(void **state)
 
 int main(void)
 {
-    (void)random_floats, (void)weight_make, (void)weight_free, (void)tiles_of, (void)mm_of; /* of the CPU's tests */
+    (void)random_floats, (void)weight_make, (void)weight_free, (void)tiles_of, (void)mm_of; /* only the CPU's tests use these */
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_products)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -170,7 +170,7 @@ static void test_sums_go_by_id(void **state)
     for (uint32_t i = 0; i < N; i++) assert_true(got_p[i] == p[i] / ae_sum16(all));
     for (uint32_t i = 0; i < USED; i++) chosen[ids[i] % 16] += got_p[ids[i]];
     for (uint32_t i = 0; i < USED; i++) assert_true(w[i] == got_p[ids[i]] / ae_sum16(chosen));
-    /* of the chosen experts only, scaled to add up to 1 again */
+    /* weights of the chosen experts only, scaled to add up to 1 again */
     float q[USED], sums[16] = {0}, again[16] = {0};
     top = logits[ids[0]];
     for (uint32_t i = 0; i < USED; i++) top = logits[ids[i]] > top ? logits[ids[i]] : top;

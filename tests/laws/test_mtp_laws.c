@@ -288,7 +288,7 @@ static void test_refused(void **state)
     write_without("qwen35", "", "", "none"); /* a model without any */
     refuse_head(models[0], "none", AERIE_ERROR_UNSUPPORTED,
                 "eagle3, eagle, medusa, dflash and gemma4-assistant, and models with MTP");
-    /* of another model */
+    /* a file of another model */
     refuse_head(models[0], "glm4moe", AERIE_ERROR_FORMAT, "architecture glm4moe");
     need(mkarch_write(specs[2], true, path_of("glm4moe"), &error), &error);
     assert_true(mk_shape("tiny", &tiny));

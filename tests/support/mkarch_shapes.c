@@ -16,7 +16,7 @@
     RMS_6 "u attention.key_length 256\nu attention.value_length 256\nu rope.dimension_count 64\nf rope.freq_base 1e7\n"        \
           "I rope.dimension_sections 11 11 10 0\nu full_attention_interval 4\nu ssm.conv_kernel 4\nu ssm.inner_size 4096\n"    \
           "u ssm.state_size 128\nu ssm.time_step_rank 32\nu ssm.group_count 16\n"
-/* of rows of `e`; recurrent layers l, layers with attention a: q and gate of `q`, keys and values of `k` */
+/* rows have `e`; recurrent layers l, layers with attention a: q and gate of `q`, keys and values of `k` */
 #define QWEN35_MIXERS(e, q, k, o)                                                                                              \
     "* attn_norm n " #e "\n* post_attention_norm n " #e "\n"                                                                   \
     "a attn_q w " #e " " #q "\na attn_k w " #e " " #k "\na attn_v w " #e " " #k "\na attn_output w " #o " " #e "\n"            \

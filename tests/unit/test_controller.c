@@ -112,7 +112,7 @@ static double make_drafts(ae_controller *c, const machine *m, float floor, outco
         sequence *s = &seqs[i];
         if (!chances[i].n_levels) continue;
         n++;
-        if (s->tree.n && s->tree.p[0] < 0.7f) s->tree.n = 0; /* of two chains the better one */
+        if (s->tree.n && s->tree.p[0] < 0.7f) s->tree.n = 0; /* the better one of two chains */
         if (!s->tree.n) grow(&s->tree, chances[i].n_levels, m->acceptance < 0 ? 1e-4f : 0.7f, floor, AE_FROM_NETWORK);
         chances[i].n_levels = s->tree.n && s->tree.from[0] == AE_FROM_NETWORK ? s->tree.n : 1;
         if (chances[i].n_levels > deepest) deepest = chances[i].n_levels;

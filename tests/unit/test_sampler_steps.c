@@ -500,7 +500,7 @@ static void test_mirostat_moves_with_emitted_tokens_only(void **state)
     uint64_t random = 5;
     ae_sampling p = off();
     p.mirostat = 2, p.mirostat_tau = 3, p.mirostat_eta = 0.3f, p.temperature = 0.9f;
-    p.top_k = 1, p.repeat_penalty = 2, p.penalty_last_n = -1; /* of no effect */
+    p.top_k = 1, p.repeat_penalty = 2, p.penalty_last_n = -1; /* has no effect */
     ae_sampler *s;
     assert_int_equal(ae_sampler_create(&s, &p, NULL, N, 200, NULL), AERIE_OK);
     double mu = 6, sum = 0;

@@ -21,7 +21,7 @@ typedef struct entry {
     bool on_disk, writing, unwritable;
     uint32_t n_readers; /* threads that read data outside the lock */
     uint64_t file_bytes;
-    char name[40];   /* of its files, without their endings; "" before it has any */
+    char name[40];   /* base name of its files; "" before it has any */
     uint64_t used;   /* by the clock of the list */
 } entry;
 

@@ -42,8 +42,8 @@ typedef struct serve_choice {
     const int32_t *scored; /* [n_scored] the prompt, lent while the job lives, if its log-probabilities are wanted; else NULL */
     size_t n_scored;
     uint32_t n_top, n_vocab; /* for scored: likeliest tokens told with each; tokens of the model */
-    size_t n_rows;           /* of the stepping thread: positions of the prompt that have come */
-    serve_event *held, **held_end; /* of the stepping thread: tokens drawn in the pass that ends the prompt wait for its rows */
+    size_t n_rows;           /* the stepping thread's: positions of the prompt that have come */
+    serve_event *held, **held_end; /* the stepping thread's: tokens drawn in the pass that ends the prompt wait for its rows */
     uint64_t seed, scope, client;
     aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] */
     size_t n_adapters;
@@ -61,7 +61,7 @@ typedef struct serve_job {
     uint32_t n_left; /* choices that have not ended */
     int bell;     /* eventfd */
     bool lost;    /* used by the reader: no more events come, although an end is missing for lack of memory */
-    serve_event *taken; /* of the reader */
+    serve_event *taken; /* the reader's */
     serve_event *current; /* the one that was given out last */
     double submitted;
     uint64_t id;

@@ -486,7 +486,7 @@ serve_model *serve_models_take(serve_models *models, const char *name, const ser
         unknown_model(name, error);
         return NULL;
     }
-    while (!ready && m != last) { /* of a request that names none another one is tried while there is any */
+    while (!ready && m != last) { /* a request that names no model tries the next one while there is any */
         *error = (serve_error){0};
         pthread_mutex_lock(&models->lock);
         ready = get_ready(models, m, call, error);

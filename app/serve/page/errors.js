@@ -25,7 +25,7 @@ const Errors = (() => {
     return why ? text + ": " + why + "." : text + ".";
   }
 
-  /* Of an error that came as an answer: its status (0 if it came within a stream), its JSON or null. */
+  /* Describes an error that came as an answer: its status (0 if it came within a stream), its JSON or null. */
   function of(status, json, { hasKey = false, model = "" } = {}) {
     const why = reason(json), code = json?.error?.code, param = json?.error?.param;
     if (code === "context_length_exceeded" || status === 413 || why.includes("(--max-images)"))
@@ -53,7 +53,7 @@ const Errors = (() => {
     return of(reply.status, json, about);
   }
 
-  /* Of whatever was thrown while an answer was asked for. */
+  /* Describes whatever was thrown while an answer was asked for. */
   function caught(error, began) {
     if (error instanceof Failure) return error;
     return new Failure(began ? "The answer broke off. Try again." : UNREACHABLE);

@@ -124,7 +124,7 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
 
 /* ---- Choices of positions ------------------------------------------------------------------------------- */
 
-/* Of scores: those of positions, and those of blocks. */
+/* Elements of scores: those of positions, and those of blocks. */
 static size_t score_floats(const ae_stream_options *options)
 {
     return (size_t)options->n_selected_from * (options->selects_blocks ? 2 : 1);

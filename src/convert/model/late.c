@@ -415,7 +415,7 @@ static uint32_t rows_of(const ae_convert *c, const char *name, bool columns)
 aerie_status ae_convert_keys_rwkv(ae_convert_keys *k, const ae_convert *c)
 {
     static const struct {
-        const char *key, *part, *raw; /* of layer 1, since the first one has no values to mix with */
+        const char *key, *part, *raw; /* those of layer 1, since the first one has no values to mix with */
     } ranks[] = {{"attention.decay_lora_rank", "w_lora.lora.0.weight", "w1"}, {"attention.iclr_lora_rank",
                                                                                "a_lora.lora.0.weight", "a1"},
                  {"attention.value_residual_mix_lora_rank", "v_lora.lora.0.weight", "v1"},

@@ -435,7 +435,7 @@ aerie_status ae_convert_begin_dots3(ae_convert *c)
     if (bases[0]) ok &= json_object_set_new(to, "rope_parameters", json_object()) == 0;
     window = (json_t *)ae_convert_value(c, "sliding_window_size");
     if (window) ok &= json_object_set(to, "sliding_window", window) == 0;
-    /* of what rotates all does; the share that is given is of a whole head */
+    /* the part that rotates does so entirely; the given share is that of a whole head */
     ok &= json_object_set_new(to, "partial_rotary_factor", json_real(1)) == 0;
     return ok ? AERIE_OK : ae_convert_no_memory(c, "the configuration");
 }

@@ -52,18 +52,19 @@ aerie_status ae_convert_put_rwkv(const ae_convert *c, ae_gguf_writer *out, ae_co
 aerie_status ae_convert_put_tiktoken(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w,
                                      const ae_convert_folder *f);
 
-/* vocab.c: the "type" of a part of tokenizer.json, "" if there is none; and the step with this type: the part itself or one of
- * the steps of the sequence that it is. */
+/* vocab.c: reads the JSON files that a tokenizer may have; a missing one stays NULL. */
 aerie_status ae_convert_read_folder(const ae_convert *c, ae_convert_folder *f);
 void ae_convert_folder_free(ae_convert_folder *f);
-/* Adds the added tokens of tokenizer.json. */
+/* Adds the tokens that tokenizer.json lists as added_tokens. */
 aerie_status ae_convert_put_json_added(const ae_convert *c, ae_convert_words *w, const json_t *tokenizer);
 /* Whether tokenizer.json puts a space before a text. */
 bool ae_convert_adds_space(const json_t *tokenizer);
 /* Fills gaps, then writes tokenizer.ggml.model, tokens, token_type and, if wanted, scores. */
 aerie_status ae_convert_put_words(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const char *model,
                                   bool scores);
+/* Returns the "type" of a part of tokenizer.json, "" if there is none. */
 const char *ae_convert_type_of(const json_t *json);
+/* Returns the step with this type: the part itself or one of the steps of the sequence that it is. NULL: there is none. */
 const json_t *ae_convert_find_step(const json_t *json, const char *list, const char *type);
 
 /* specials.c: whether an added token has no row in the embedding (reported); adding the tokens that neither tokenizer.json nor

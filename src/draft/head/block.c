@@ -328,7 +328,7 @@ static void add_pairs(block_drafter *d, block_slot *s, int32_t node, uint32_t de
     for (uint32_t c = 0; c < of->n; c++) {
         const float pair = ae_dhead_pair_score(pairs, s->out + depth, before, s->told + 1 + depth * k + c);
         score[c] = (float)ae_log((double)(of->p[c] > FLT_MIN ? of->p[c] : FLT_MIN)) + scale * pair;
-        if (!(score[c] >= -FLT_MAX && score[c] <= FLT_MAX)) score[c] = -FLT_MAX; /* of broken weights */
+        if (!(score[c] >= -FLT_MAX && score[c] <= FLT_MAX)) score[c] = -FLT_MAX; /* broken weights give such scores */
         if (score[c] > top) top = score[c];
     }
     for (uint32_t c = 0; c < of->n; c++) total += ae_expf(score[c] - top);

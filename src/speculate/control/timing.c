@@ -73,7 +73,7 @@ static double slope_beyond(const ae_line *line)
     double slope = STEP * t, least = 0;
     if (slope > STEP_SHARE * t / size) slope = STEP_SHARE * t / size;
     if (size < 16) slope = STEP * t;
-    uint32_t j = i ? i - 1 : 0; /* of two near sizes the difference is mostly noise */
+    uint32_t j = i ? i - 1 : 0; /* the difference of two near sizes is mostly noise */
     while (j && (double)line->size[j] > APART * size) j--;
     if (i) slope = (size < AE_TIME_EXACT ? 0.5 : 1.0) * (t - (double)line->seconds[j]) / (size - (double)line->size[j]);
     if (size >= AE_TIME_EXACT) least = LEAST_SHARE * t / size;

@@ -31,7 +31,7 @@ static uint32_t step_length(const void *context, uint32_t state, uint8_t byte)
     if (phase > HEX) return state - 1;
     if (phase == HEX) return 8 * n + INSIDE;
     if (byte == '"') return n >= l->min ? AFTER : AE_GNONE;
-    if ((byte & 0xC0) == 0x80) return state; /* of a character that was counted */
+    if ((byte & 0xC0) == 0x80) return state; /* belongs to a character that was counted */
     const uint32_t more = l->max == AE_GNONE && n == l->min ? n : n + 1;
     return more > l->max ? AE_GNONE : 8 * more + (byte == '\\' ? ESCAPED : INSIDE);
 }

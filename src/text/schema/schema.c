@@ -477,7 +477,7 @@ static bool compile_set(ae_schema *s, const ae_conjuncts *set, ae_gpiece choices
     for (size_t i = 0; i < set->n && ae_schema_ok(s); i++) {
         const json_t *schema = set->items[i].schema, *list = set->items[i].chosen ? NULL : ae_schema_alternatives(s, schema);
         if (!list) continue;
-        ae_buf values = {0}; /* of all alternatives that are a few values each: one tree, so one way, as in an enum */
+        ae_buf values = {0}; /* values of all alternatives that are a few values each: one tree, so one way, as in an enum */
         bool any = false;
         for (size_t k = 0; k < json_array_size(list) && ae_schema_ok(s); k++) {
             ae_conjuncts with = *set;

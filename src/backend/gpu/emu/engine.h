@@ -86,7 +86,7 @@ struct ae_emu_engine {
     const ae_emu_thread *first; /* threads that have arrived at the current barrier */
     uint32_t turn;              /* barriers so far */
     void *host_tsan;
-    uint32_t n_blocks, n_light; /* of this launch; those that ThreadSanitizer takes for one thread */
+    uint32_t n_blocks, n_light; /* blocks of this launch; blocks that ThreadSanitizer takes for one thread */
     char *begin, *end; /* for ThreadSanitizer: addresses that stand for the launch's begin and end, */
     char *meetings;    /* [2 * (1 + AE_EMU_MAX_WARPS + AE_EMU_BARS)] for the block's barrier, its warps, its bars */
     ae_emu_bar_state bars[AE_EMU_BARS];

@@ -339,7 +339,7 @@ template <int n, int steps> AE_DEV void run_steps(const ae_gpu_recur_args *a, fl
     const int32_t first = run.n_committed ? (int32_t)run.first : tree;
     float *plane = v->plane + (uint64_t)run.seq * v->plane_floats + c.at;
     float s[n], f[FETCHED(n, steps)] = {0}, kept[steps == AE_GPU_STEPS_SCAN && AHEAD(n) ? n : 1] = {0};
-    const float *decay = kept; /* of the lane's values: in registers where there are enough */
+    const float *decay = kept; /* the lane's values: in registers where there are enough */
     load_state<n>(s, &c, plane, v->value_dim);
     if (steps == AE_GPU_STEPS_SCAN) {
         const float *own = a->decay + (c.used ? (size_t)c.j * v->key_dim + c.p * c.quarter : 0);

@@ -78,8 +78,7 @@ typedef struct run_args {
     bool last;  /* group: unpacks */
 } run_args;
 
-/* Where the operands of piece i are, or of pair i. Pieces of half a block are in every form of the tiles: m is
- * ae_act_pair_rows. */
+/* Returns the operands of piece i, or of pair i. m: ae_act_pair_rows, the rows in whose tiles pieces of half a block lie. */
 INLINE const int8_t *a_of(const kind k, const int8_t *a, uint32_t i, uint32_t m)
 {
     if (k.pairs) return a + (size_t)i * GROUP * 64;

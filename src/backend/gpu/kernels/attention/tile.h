@@ -79,7 +79,7 @@ template <int Q> AE_DEV void attn_indices(const attn_tile *t, uint32_t index[Q])
     for (uint32_t q = 0; q < Q; q++) index[q] = ae_shfl(t->own_index, q);
 }
 
-/* of a row at this position */
+/* for a row at this position */
 AE_DEV int32_t attn_first_seen(const ae_gpu_attention_args &a, uint32_t row, int32_t pos)
 {
     const int32_t window = static_cast<int32_t>(a.window), least = a.first ? a.first[row] : 0;

@@ -292,7 +292,7 @@ float ae_glu_of(uint kind, float g, float limit)
     return ae_minf(ae_siluf(g), limit);
 }
 
-/* of 11 `limit` is its up_limit */
+/* in case 11, `limit` is its up_limit */
 float ae_glu_times(uint kind, float u, float limit)
 {
     if (kind == 4u) return ae_maxf(ae_minf(u, limit), -limit) + 1.0;
