@@ -137,7 +137,7 @@ AERIE_API aerie_status aerie_imatrix_create(aerie_imatrix **imatrix, aerie_sessi
                                             aerie_error *error);
 /* Ends the collection. NULL is fine. */
 AERIE_API void aerie_imatrix_free(aerie_imatrix *imatrix);
-/* What was collected so far. size: sizeof *info. */
+/* Reports the counts so far. size: sizeof *info. */
 AERIE_API void aerie_imatrix_info_get(const aerie_imatrix *imatrix, aerie_imatrix_info *info, size_t size);
 /* Writes a GGUF file as llama.cpp reads and writes it; an existing file is replaced only when the new one is complete. dataset:
  * name of the text, for readers; n_chunks of chunk_size tokens have been run. Errors: IO, MEMORY, ARGUMENT. */

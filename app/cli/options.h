@@ -191,7 +191,7 @@ typedef struct app_speed_options {
     bool progress;
 } app_speed_options;
 
-/* What `aerie run` alone takes. */
+/* Options of `aerie run` alone. */
 typedef struct app_run_options {
     bool color_drafts, no_history, no_wrap;
     bool denoising_shown; /* --diffusion-visual */
@@ -206,7 +206,7 @@ typedef struct app_chat_options {
     int32_t reasoning_budget; /* -1, or 0 for no thinking */
 } app_chat_options;
 
-/* What `aerie template` alone takes. */
+/* Options of `aerie template` alone. */
 typedef struct app_render_options {
     const char *bos, *eos;
     app_texts variables; /* NAME=JSON */

@@ -28,7 +28,7 @@ typedef struct app_pictures {
 /* Reads a picture from a regular file and adds it; false: it cannot be read, and a message was printed. */
 bool app_pictures_add(app_pictures *pictures, const char *path);
 void app_pictures_free(app_pictures *pictures);
-/* What stands in a message for each of its pictures, before its text: bytes that are drawn when the program starts. */
+/* Returns the mark that stands in a message for each of its pictures, before its text: bytes drawn when the program starts. */
 const char *app_picture_mark(void);
 
 typedef struct app_conversation {

@@ -30,7 +30,7 @@ void app_format_free(app_format *format);
 /* "standard input" for "-". */
 const char *app_path_name(const char *path);
 
-/* What the format says, for aerie_model_chat_render; the messages are to be added. Borrows from the format. */
+/* Returns the format's values for aerie_model_chat_render; the messages are to be added. Borrows from the format. */
 aerie_chat app_format_chat(const app_format *format);
 
 /* Whether the template writes a first message of the system; whether it writes the tools that it is given. */

@@ -44,7 +44,7 @@ typedef struct app_feature_file {
     json_t *done; /* ids of the records that it holds */
 } app_feature_file;
 
-/* What a record holds of a conversation's positions; released by app_feature_rows_free. */
+/* A record's rows for the positions of a conversation; released by app_feature_rows_free. */
 typedef struct app_feature_rows {
     size_t capacity;    /* positions */
     int32_t *likely;    /* [n_tokens][n_likely] */

@@ -98,7 +98,7 @@ aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options 
 void ae_kv_free(ae_kv *kv);
 
 uint32_t ae_kv_n_live(const ae_kv *kv, uint32_t seq);
-/* What operations on a device's layers need; all NULL if the device has no layer. */
+/* Arguments of operations on a device's layers; all NULL if the device has no layer. */
 typedef struct ae_kv_view {
     ae_kv_store *pages; /* layers without a window, in the order of the options */
     ae_kv_store *parts; /* layers with a window; NULL: there are none */

@@ -20,7 +20,7 @@ aerie_status ae_convert_open(ae_convert **out, const ae_convert_options *options
 aerie_status ae_convert_run(ae_convert *c, aerie_error *error);
 void ae_convert_free(ae_convert *c);
 
-/* What was detected and, after ae_convert_run, what was done. Lent until ae_convert_free. */
+/* The facts that were detected and, after ae_convert_run, the result. Lent until ae_convert_free. */
 typedef struct ae_convert_report {
     const ae_convert_head *head;   /* one of these five is not NULL */
     const ae_convert_encoder *encoder;

@@ -93,7 +93,7 @@ typedef struct ae_drafter_ops {
     aerie_status (*propose)(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error);
     /* The sequence in a slot has ended. NULL: it does not matter to the drafter. */
     void (*end)(ae_drafter *drafter, const ae_draft_end *end);
-    /* What n-grams remember (corpus.h), lent. NULL, or it returns NULL: there is no such memory. */
+    /* Returns the memory of n-grams (corpus.h), lent. NULL, or it returns NULL: there is no such memory. */
     struct ae_corpus *(*corpus)(ae_drafter *drafter);
     void (*destroy)(ae_drafter *drafter);
 } ae_drafter_ops;

@@ -127,7 +127,7 @@ void ae_step_min_p(ae_draw_room *s);
 void ae_step_xtc(ae_draw_room *s, size_t position);
 void ae_step_temperature(ae_draw_room *s);
 void ae_step_mirostat(ae_draw_room *s);
-/* What mu becomes when `id`, of the candidates left, is emitted. */
+/* Returns the mu that follows when `id`, one of the candidates left, is emitted. */
 double ae_mirostat_next(const ae_draw_room *s, int32_t id);
 
 #endif

@@ -21,7 +21,7 @@ typedef struct ae_walk_nodes {
     int32_t base;
 } ae_walk_nodes;
 
-/* What a walk found. */
+/* Result of a walk. */
 typedef struct ae_walked {
     uint32_t n_drawn;                /* at least 1, unless it overflowed */
     uint32_t n_path;                 /* nodes accepted: n_drawn, or one less */

@@ -77,8 +77,8 @@ uint32_t ae_engine_rows_left(const ae_engine *engine);
 uint32_t ae_engine_outputs_left(const ae_engine *engine);
 
 /* The pass being built is only drawn from (ae_engine_draw), by draws that want up to this many best candidates (ae_draw_wants),
- * at most AE_BEST_MOST: where ranks split the vocabulary they send these instead of logits. Whatever else is asked for comes by
- * a round more. 0, and after ae_engine_rows_clear: whole rows. */
+ * at most AE_BEST_MOST. Ranks that split the vocabulary send these instead of logits; any other result of the pass costs one
+ * more round. 0, and after ae_engine_rows_clear: whole rows. */
 void ae_engine_expect(ae_engine *engine, uint32_t n_best);
 
 typedef enum ae_export {

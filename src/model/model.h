@@ -407,7 +407,7 @@ static inline uint32_t ae_model_n_streams(const ae_hparams *h)
 /* A weight in the file, [n_out][n_in]. NULL if the architecture does not have it. */
 typedef const ae_gguf_tensor *ae_tensor_ref;
 
-/* What was read of one of the file's tensors. */
+/* One of the file's tensors, and whether the model reads it. */
 typedef struct ae_bound {
     bool read;           /* it is part of the model */
     ae_tensor_ref scale; /* factors of products with it, "NAME.scale" for "NAME.weight": one, or one for each matrix of a stack;
@@ -583,7 +583,7 @@ typedef struct ae_layer {
     float out_scale;                   /* factor of the stream after the layer; 1: none */
 } ae_layer;
 
-/* What an MTP block has besides its layer: y = layer(eh_proj(enorm(embedding(t)) | hnorm(f))); logits = head(head_norm(y)).
+/* Weights of an MTP block besides its layer: y = layer(eh_proj(enorm(embedding(t)) | hnorm(f))); logits = head(head_norm(y)).
  * With hyper-connections eh_proj and hnorm are applied to each stream, beside the same embedding. */
 typedef struct ae_nextn {
     ae_tensor_ref eh_proj;      /* [n_embd, 2 n_embd], the embedding's half first */

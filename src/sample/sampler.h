@@ -33,7 +33,7 @@ struct ae_vocab;
 aerie_status ae_sampler_create(ae_sampler **out, const ae_sampling *sampling, const struct ae_vocab *vocab, uint32_t n_vocab,
                                size_t n_ctx, aerie_error *error);
 void ae_sampler_free(ae_sampler *sampler);
-/* What a sampler of the usual chains works on: for planning memory. */
+/* Returns the bytes that a sampler of the usual chains works on, for planning memory. */
 size_t ae_sampler_plan_bytes(uint32_t n_vocab);
 const ae_sampling *ae_sampler_params(const ae_sampler *sampler);
 

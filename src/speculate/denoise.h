@@ -33,7 +33,7 @@ struct ae_canvas {
     uint8_t *wanted;         /* [n_ctx] positions whose token the step draws; then, whose rows export logits */
 };
 
-/* What the slots share. */
+/* State that the slots share. */
 struct ae_denoiser {
     int32_t mask;
     bool shifts;        /* the row before a position predicts its token */

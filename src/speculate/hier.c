@@ -24,7 +24,7 @@ typedef struct draft_hier {
     const ae_vocab *vocab;
     uint32_t n_slots, n_enough;
     bool late;        /* the model is still reading text that it had not seen */
-    double started;   /* time at which it had read it */
+    double started;   /* time at which the model had read that text */
     uint32_t n_first; /* tokens of the longest draft at that time */
     int32_t *plain;  /* [positions of the loop + 1] a text without rows that are not tokens */
     hier_work *work; /* [n_slots] by slot */

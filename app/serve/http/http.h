@@ -19,7 +19,7 @@
  */
 typedef ptrdiff_t serve_read(void *user, char *out, size_t most);
 
-/* What the header Aerie-Repeat says; the id is in serve_call.id. */
+/* Content of the header Aerie-Repeat; the id is in serve_call.id. */
 typedef struct serve_repeat {
     bool on;
     uint64_t created, seed;
@@ -80,7 +80,7 @@ typedef struct serve_route {
     serve_access access;
 } serve_route;
 
-/* What a server does beside HTTP: aerie serve runs models, aerie router passes requests on. */
+/* The part of a server that is not HTTP: aerie serve runs models, aerie router passes requests on. */
 typedef struct serve_service {
     const serve_route *routes; /* [n_routes] */
     size_t n_routes;

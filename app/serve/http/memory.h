@@ -21,7 +21,7 @@ typedef struct serve_memory {
     atomic_bool returns;  /* a large request has ended: return the allocator's free memory to the system */
 } serve_memory;
 
-/* What one request holds. Initially all zero except `of`. */
+/* Memory of one request. Initially all zero except `of`. */
 typedef struct serve_use {
     serve_memory *of;
     atomic_ullong bytes, peak;

@@ -14,7 +14,7 @@ struct ae_weight {
     float scale, row_scale;
 };
 
-/* What products by a weight of this form need of the rows: AE_GPU_WANT_..., or-ed. */
+/* Returns the forms in which products by such a weight need the rows: AE_GPU_WANT_..., or-ed. */
 uint32_t ae_gpu_weight_wants(const ae_weight *weight);
 
 /* The generic form of a type (weight_generic.c); AE_GPU_FORM_NONE: it has none. F64, Q8_1 and Q8_K are kept as f32. */

@@ -30,7 +30,7 @@ typedef enum ae_convert_how {
     AE_CONVERT_WHOLE,   /* whole numbers, as I32 */
 } ae_convert_how;
 
-/* What is done to each number. */
+/* The operation on each number. */
 typedef enum ae_convert_change {
     AE_CONVERT_SAME,
     AE_CONVERT_PLUS_ONE,

@@ -60,7 +60,7 @@ typedef struct ae_convert ae_convert;
 /* A row of encoder.c's table. */
 typedef struct ae_convert_family ae_convert_family;
 
-/* What is known about an encoder's checkpoint. */
+/* Facts about an encoder's checkpoint. */
 typedef struct ae_convert_encoder {
     uint32_t n_embd, n_layers, n_heads, n_ff, n_ctx, n_vocab, n_types;
     uint32_t n_skipped; /* rows of the table of positions that come before the first used one */
@@ -70,14 +70,14 @@ typedef struct ae_convert_encoder {
     bool ranks;         /* it has a classifier with one label */
 } ae_convert_encoder;
 
-/* What is known about a LoRA adapter. */
+/* Facts about a LoRA adapter. */
 typedef struct ae_convert_adapter {
     const char *arch; /* the target's */
     double alpha;     /* adapter.lora.alpha */
     uint32_t n_pairs, rank; /* matrices that it changes; the largest rank */
 } ae_convert_adapter;
 
-/* What is known about a vision encoder. */
+/* Facts about a vision encoder. */
 typedef struct ae_convert_tower {
     const char *class, *type; /* such as "Gemma3ForConditionalGeneration" and "gemma3" */
     uint32_t n_embd, n_layers, n_heads, head_dim, n_ff, n_out; /* n_out: the text model's width */
@@ -85,7 +85,7 @@ typedef struct ae_convert_tower {
     bool deep[128]; /* [n_layers] blocks whose rows the text model's first layers take */
 } ae_convert_tower;
 
-/* What is known about a model's folder. */
+/* Facts about a model's folder. */
 typedef struct ae_convert_model {
     const char *class, *arch; /* such as "LlamaForCausalLM" and "llama" */
     uint32_t n_embd, n_layers, n_heads, n_kv_heads, head_dim, n_ctx, n_vocab;

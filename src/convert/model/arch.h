@@ -58,7 +58,7 @@ typedef struct ae_convert_key {
     bool nonzero; /* 0 means none, and is not written */
 } ae_convert_key;
 
-/* What distinguishes an architecture. */
+/* The properties of an architecture. */
 enum {
     AE_ARCH_PAIRS = 1 << 0,      /* the architecture rotates neighbours, the checkpoint halves: rows of q and k are reordered */
     AE_ARCH_PLUS_ONE = 1 << 1,   /* the checkpoint stores the weights of norms minus 1 */

@@ -402,7 +402,7 @@ static aerie_status read_dots(const ae_convert *c, bool windowed, dots_sizes *s)
     return AERIE_OK;
 }
 
-/* What transformers saves has the windowed layers' sizes as an object for each, and both rotations as objects. */
+/* Files of transformers have the windowed layers' sizes as an object for each, and both rotations as objects. */
 aerie_status ae_convert_begin_dots3(ae_convert *c)
 {
     static const char *const names[] = {"num_attention_heads", "kv_lora_rank", "q_lora_rank", "qk_rope_head_dim",

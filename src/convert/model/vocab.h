@@ -26,7 +26,7 @@ aerie_status ae_convert_words_put(const ae_convert *c, ae_convert_words *w, cons
 /* Makes ids without a token fillers. */
 aerie_status ae_convert_words_fill(const ae_convert *c, ae_convert_words *w);
 
-/* What a SentencePiece model contains besides its pieces. */
+/* Content of a SentencePiece model besides its pieces. */
 typedef struct ae_convert_spm {
     bool there;            /* the folder has one */
     bool unigram;          /* false: BPE */

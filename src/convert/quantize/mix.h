@@ -28,7 +28,7 @@ const ae_mix *ae_mix_at(size_t i);
 /* Ignores case, and knows the short names Q3_K, Q4_K, Q5_K and MXFP4. NULL if unknown. */
 const ae_mix *ae_mix_by_name(const char *name);
 
-/* What the choice depends on besides the tensor. */
+/* The facts that the choice depends on besides the tensor. */
 typedef struct ae_mix_model {
     uint32_t n_layers, n_gqa, n_experts; /* n_gqa: query heads per KV head; n_experts 0: none */
     bool head;                           /* a drafter head */

@@ -192,7 +192,7 @@ aerie_status ae_dhead_load(ae_dhead **out, const char *path, aerie_error *error)
 aerie_status ae_dhead_bind(ae_dhead **out, ae_gguf *gguf, aerie_error *error);
 void ae_dhead_free(ae_dhead *head);
 
-/* What the code that kinds share has to know of them. */
+/* The facts about a kind that shared code needs. */
 typedef struct ae_dhead_traits {
     const char *name;     /* for people */
     bool keeps_rows;      /* it has keys and values of its own */

@@ -96,7 +96,7 @@ static inline ae_kv *ae_dhead_kv(const ae_dhead_engine *e)
     return e->kv ? e->kv : ae_engine_kv(e->target);
 }
 
-/* What a recorded pass runs (backend.h). */
+/* The operations of a recorded pass (backend.h). */
 typedef enum ae_dhead_pass {
     AE_DHEAD_TRUE,
     AE_DHEAD_DRAFTED,

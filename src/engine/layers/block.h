@@ -18,7 +18,7 @@ typedef struct ae_recur_rows {
     float *y;  /* input of the layer's last projection */
 } ae_recur_rows;
 
-/* What layers with an index work on, and what they chose: it stays there for the layers that take it. */
+/* Scratch of layers with an index, and their choice, which stays there for the layers that take it. */
 typedef struct ae_selection {
     uint32_t n_most;                /* of a row */
     int32_t *pos, *n_inplace, *path; /* [n_rows] x 2, [n_rows][n_most] of each group: of attention's places (ae_select) */
@@ -38,7 +38,7 @@ typedef struct ae_recur_widths {
     uint32_t in, z, ab, c, y;
 } ae_recur_widths;
 
-/* What an engine needs when it is one rank of a group. */
+/* State of an engine that is one rank of a group. */
 typedef struct ae_block_group {
     const ae_ranks *ranks;
     float *room; /* (host) [n_batch][widest row that is gathered] scratch */

@@ -165,7 +165,7 @@ ae_gpiece ae_schema_regex(ae_schema *s, const char *text, size_t n, const json_t
  * *piece.start is AE_GNONE if there are none. False: too many combinations, and the piece is as it was. */
 bool ae_schema_lengths(ae_schema *s, ae_gpiece *piece, uint32_t min, uint32_t max);
 
-/* What every number of a set is a multiple of: factor / 10^places. */
+/* The number that every number of a set is a multiple of: factor / 10^places. */
 typedef struct ae_schema_multiple {
     uint32_t factor, places; /* factor 0: of nothing */
     const json_t *from;      /* for messages */

@@ -264,7 +264,7 @@ typedef struct ae_jinja_args {
     size_t n_named;
 } ae_jinja_args;
 
-/* What a built-in function gets. */
+/* Arguments of a built-in function. */
 typedef struct ae_jinja_call {
     const struct ae_jinja_entry *entry;
     ae_value self;                   /* the filtered or tested value, the object of a method */

@@ -20,7 +20,7 @@ extern "C" {
 #define AE_EMU_MAX_SHARED 232448u /* bytes of a block's shared memory, as compute capability 9.0 has them */
 #define AE_EMU_REPORT 320         /* bytes of a report about a broken rule */
 
-/* What a kernel was compiled for. */
+/* The sizes that a kernel was compiled for. */
 typedef struct ae_emu_facts {
     uint32_t n_threads;
     uint32_t n_args; /* bytes */
@@ -46,7 +46,7 @@ bool ae_emu_run(ae_emu_engine *engine, const ae_emu_kernel *kernel, const uint32
 
 /* ---- What kernels call, by emu.h ------------------------------------------------------------------------------------- */
 
-/* What a kernel reads of the current launch. */
+/* The values of the current launch that a kernel reads. */
 typedef struct ae_emu_view {
     uint8_t *shared; /* [n_shared] */
     uint32_t thread; /* of the block, that runs now */

@@ -41,7 +41,7 @@ typedef struct ae_gpu_kv_form {
     uint32_t bytes;               /* of a block, a multiple of 16 */
 } ae_gpu_kv_form;
 
-/* What a kernel needs to know of one layer of a store. */
+/* One layer of a store, as kernels see it. */
 typedef struct ae_gpu_kv_view {
     uint8_t *base;        /* the block of head 0 in page 0; head h is at h * form.bytes, page i at i * page_bytes */
     uint64_t page_bytes;

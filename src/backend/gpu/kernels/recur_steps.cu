@@ -139,7 +139,7 @@ AE_DEV void absorb(const ae_gpu_recur_args *a, const column *c, float *s, const 
 
 /* ---- A row ---------------------------------------------------------------------------------------------- */
 
-/* What a lane loads of a row: two numbers of the head or the column, its column's v, then its parts of the vectors. */
+/* Values that a lane loads from a row: two numbers of the head or the column, its column's v, then its parts of the vectors. */
 #define FETCHED(n, steps) (3 + (n) / 8 * AE_GPU_STATE_VECTORS(steps))
 
 /* The vectors of a row. */

@@ -205,7 +205,7 @@ void ae_vk_recording_free(ae_gpu_device *d, ae_gpu_recording *r);
 void ae_vk_recordings_free(ae_gpu_device *d);
 
 /* pipeline.c */
-/* What a shader is specialized to (shaders/common.glsl). */
+/* Constants that a shader is specialized to (shaders/common.glsl). */
 typedef struct ae_vk_variant {
     const char *shader; /* its name, "product" */
     uint32_t kind, size, slots;

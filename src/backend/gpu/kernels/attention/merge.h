@@ -35,7 +35,7 @@ AE_DEV float attn_prefix_top(float x)
     return x;
 }
 
-/* What a warp has merged of a query so far. */
+/* The part of a query that a warp has merged so far. */
 typedef struct attn_sums {
     float big_m, big_l, o[4]; /* o: this lane's elements */
 } attn_sums;

@@ -190,7 +190,7 @@ AE_DEV uint32_t key_of(float score)
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-/* What is chosen among: n items, of which number i has the score at (i + 1) * every - 1. */
+/* The items to choose among: n, of which number i has the score at (i + 1) * every - 1. */
 typedef struct items {
     const float *score;
     uint32_t n, n_most, every;

@@ -18,7 +18,7 @@
 #endif
 #define STRIDE 33 /* pairs of one chain step in shared memory: one for each lane, and one to spread banks */
 
-/* What a block multiplies. */
+/* Operands of a block. */
 typedef struct place {
     const uint8_t *weight;
     const float *bias;         /* or NULL */

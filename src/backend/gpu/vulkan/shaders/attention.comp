@@ -175,7 +175,7 @@ void attend(int chunk, vec2 factors, out float m, out float l, out float o[EACH]
     barrier(); /* weights and addresses have been read */
 }
 
-/* What has been merged of the query so far. */
+/* The part of the query that is merged so far. */
 float big_m, big_l, big_o[EACH];
 
 void join(bool is_first, float m, float l, float o[EACH])

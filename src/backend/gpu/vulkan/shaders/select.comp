@@ -101,7 +101,7 @@ void score_row()
 
 /* ---- The choice ------------------------------------------------------------------------------------- */
 
-/* What is chosen among: items, blocks or positions of which all or every so-manyth count. */
+/* The items to choose among: items, blocks or positions of which all or every so-manyth count. */
 uint n_items, n_chosen;
 
 /* Numbers in the order of the scores; a NaN is the lowest, and the zeros are equal. */
