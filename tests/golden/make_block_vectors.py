@@ -5,14 +5,12 @@
 
 SITE holds PyPI's package dflash (0.1.0: dflash/model.py), REPOSITORY a checkout of deepseek-ai/DeepSpec. Needs torch,
 transformers (5.24 was used) and gguf. DFly is dflash's model with the features and the correction that AngelSpec's paper says
-(arXiv 2607.25852), LiLiCorr dflash's model with a lattice as its paper says (2608.20530), written here. Heads and
-target have F32
-weights; the features of the context are random numbers. Each
-file tests/golden/block/NAME.bin holds, little-endian: u64 FNV-1a of the head's file, u32 context rows, width of their features,
-rows of hidden values, their width, tokens; i32 the newest token; f32 features; f32 hidden rows that draft, after the last norm;
-then for each of them, down the greedy chain: i32 the token, f32 the confidence (-1: none; of LiLiCorr the cosine), f32
-logits (of DFlash2 those of the
-row alone; its tokens are what the candidate selector gives).
+(arXiv 2607.25852), LiLiCorr dflash's model with a lattice as its paper says (2608.20530), written here. Heads and target have
+F32 weights; the features of the context are random numbers. Each file tests/golden/block/NAME.bin holds, little-endian: u64
+FNV-1a of the head's file, u32 context rows, width of their features, rows of hidden values, their width, tokens; i32 the
+newest token; f32 features; f32 hidden rows that draft, after the last norm; then for each of them, down the greedy chain: i32
+the token, f32 the confidence (-1: none; of LiLiCorr the cosine), f32 logits (of DFlash2 those of the row alone; its tokens
+are what the candidate selector gives).
 """
 import argparse
 import pathlib
