@@ -5,7 +5,7 @@
 
 mkarch's random model of each architecture is taken apart into a folder with the names, shapes and orders of the published class
 (written down here once more, from the models' own code), and 'aerie convert' must make the same tensors of it, and a file with
-the same logits. Then values of config.json are damaged (--mutants: how many times for each, 4): each folder must be converted
+the same logits. Then values of config.json are damaged (--mutants: how many times for each, 2): each folder must be converted
 or refused with a sentence, and leave no file. Models that transformers can save are in check_models.py too, by hand.
 Needs Python alone.
 """
@@ -789,7 +789,7 @@ def main():
     parser.add_argument("aerie")
     parser.add_argument("mkarch")
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--mutants", type=int, default=4)
+    parser.add_argument("--mutants", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", metavar="FOLDER", help="where the folders stay")
     args = parser.parse_args()
