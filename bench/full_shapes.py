@@ -85,6 +85,8 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME[:LAYERS]", help="default: " + " ".join(SHAPES))
     options = parser.parse_args()
     options.rows, options.contexts = ROWS, [0]
+    if options.prompt in ROWS:
+        parser.error(f"-p {options.prompt} is one of the passes that T(n) is of; another number is needed")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     begun, longest = time.monotonic(), 0.0
     print(f"{options.threads} threads, {options.type}, prompts of {options.prompt}, {options.decode} tokens, medians of "
