@@ -45,6 +45,7 @@ typedef struct ae_stream_options {
     uint32_t n_threads;   /* of the pool */
     uint32_t max_rows;    /* largest n_rows of any operation */
     uint32_t max_in;      /* largest n_in of any matmul */
+    uint32_t max_product_rows; /* largest n_rows of any matmul; 0: max_rows */
     ae_moe_shape moe;
     uint32_t n_selected_from; /* the most positions that a row of select can see; 0: there is no select */
     bool selects_blocks;  /* select has groups and blocks; only processors have them */
@@ -59,6 +60,11 @@ typedef struct ae_stream_options {
     ae_pool *pool;        /* the host's threads, for host_run and the CPU's operations; must outlive the stream. stream_bytes
                            * does not read it */
 } ae_stream_options;
+
+static inline uint32_t ae_stream_product_rows(const ae_stream_options *o)
+{
+    return o->max_product_rows && o->max_product_rows < o->max_rows ? o->max_product_rows : o->max_rows;
+}
 
 /* ---- The operations -------------------------------------------------------------------------- */
 

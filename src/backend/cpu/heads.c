@@ -49,14 +49,16 @@ static void multiply_item(void *context, uint32_t item, uint32_t i_worker)
 /* Heads whose rows fit the stream's activations: at least one, as it holds max_rows of any weight's n_in. */
 static uint32_t heads_at_once(const ae_stream *s, const ae_head_matmul *a, uint32_t n_in)
 {
-    const size_t room = (size_t)s->options.max_rows * ((s->options.max_in + 255) / 256 * 256), n = room / a->n_rows / n_in;
+    const size_t room = (size_t)ae_stream_product_rows(&s->options) * ((s->options.max_in + 255) / 256 * 256);
+    const size_t n = room / a->n_rows / n_in;
     return n < 1 ? 1 : n < a->n_heads ? (uint32_t)n : a->n_heads;
 }
 
 /* The same in the tiled form, where each head starts a new tile. */
 static uint32_t tiled_at_once(const ae_stream *s, const ae_head_matmul *a, uint32_t n_in)
 {
-    const size_t tile = AE_TILE_ROWS, rows = (s->options.max_rows + tile - 1) / tile, mine = (a->n_rows + tile - 1) / tile;
+    const size_t tile = AE_TILE_ROWS, rows = (ae_stream_product_rows(&s->options) + tile - 1) / tile;
+    const size_t mine = (a->n_rows + tile - 1) / tile;
     const size_t n = rows * ((s->options.max_in + 255) / 256 * 256) / mine / n_in;
     return n < 1 ? 1 : n < a->n_heads ? (uint32_t)n : a->n_heads;
 }

@@ -8,8 +8,9 @@
 
 static void stream_layout(ae_layout *layout, const ae_kernels *k, const ae_stream_options *o, ae_stream *s)
 {
-    const size_t n = o->max_rows;
-    ae_act_layout(layout, n, o->max_in, ae_kernels_tile(k) ? (n + AE_TILE_ROWS - 1) / AE_TILE_ROWS * AE_TILE_ROWS : 0, &s->act);
+    const size_t n = o->max_rows, n_act = ae_stream_product_rows(o);
+    const size_t n_tiled = ae_kernels_tile(k) ? (n_act + AE_TILE_ROWS - 1) / AE_TILE_ROWS * AE_TILE_ROWS : 0;
+    ae_act_layout(layout, n_act, o->max_in, n_tiled, &s->act);
     if (o->moe.n_experts) ae_cpu_moe_layout(layout, k, o, &s->moe);
     if (o->state) ae_cpu_state_layout(layout, o, &s->state);
     s->panel_bytes = ae_weight_panel_bytes((o->max_in + 255) / 256 * 256);

@@ -27,8 +27,8 @@ void ae_gpu_product_layout(ae_layout *layout, const ae_gpu_backend *backend, con
 {
     (void)backend;
     scratch->max_in = ceil_div(options->max_in, 256) * 256;
-    scratch->tiles = ceil_div(options->max_rows, AE_GPU_TILE);
-    ae_gpu_rows_layout(layout, options->max_rows, options->max_in, &scratch->rows);
+    scratch->tiles = ceil_div(ae_stream_product_rows(options), AE_GPU_TILE);
+    ae_gpu_rows_layout(layout, ae_stream_product_rows(options), options->max_in, &scratch->rows);
     ae_gpu_moe_layout(layout, options, scratch);
 }
 

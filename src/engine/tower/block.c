@@ -60,16 +60,17 @@ typedef struct tower_product {
     const ae_tower_clamp *clamp; /* NULL: none */
 } tower_product;
 
-/* Products of the same rows x [n][n_in], normed. add: adds to y instead of writing it; only for products without bounds. */
-static void products(const ae_tower *t, uint32_t n, const float *x, uint32_t n_in, tower_norm norm, const tower_product *p,
-                     uint32_t n_products, bool add)
+/* The same for a part of the rows. */
+static void some_products(const ae_tower *t, uint32_t first, uint32_t n, const float *x, uint32_t n_in, tower_norm norm,
+                          const tower_product *p, uint32_t n_products, bool add)
 {
     const ae_input kind = !norm.weight ? AE_INPUT_PLAIN : norm.layer ? AE_INPUT_LAYERNORM : AE_INPUT_RMSNORM;
     ae_matmul m = {.n_rows = n, .input = kind, .x = x, .x_stride = n_in, .norm = norm.weight, .norm_bias = norm.bias,
                    .norm_eps = norm.eps};
     for (uint32_t i = 0; i < n_products; i++) {
         const ae_tower_clamp *c = p[i].clamp;
-        const struct ae_matmul_out out = {p[i].weight, p[i].bias, p[i].y, p[i].n_out, add};
+        float *y = p[i].y + (size_t)first * p[i].n_out;
+        const struct ae_matmul_out out = {p[i].weight, p[i].bias, y, p[i].n_out, add};
         if (!c || !c->set) {
             m.out[m.n_weights++] = out;
             continue;
@@ -79,9 +80,18 @@ static void products(const ae_tower *t, uint32_t n, const float *x, uint32_t n_i
         norm_rows(t, t->bounded, n, n_in, norm);
         bound(t, n, n_in, t->bounded, c->in_least, c->in_most);
         t->backend->ops->matmul(t->stream, &alone);
-        bound(t, n, p[i].n_out, p[i].y, c->out_least, c->out_most);
+        bound(t, n, p[i].n_out, y, c->out_least, c->out_most);
     }
     if (m.n_weights) t->backend->ops->matmul(t->stream, &m);
+}
+
+/* Products of the same rows x [n][n_in], normed. add: adds to y instead of writing it; only for products without bounds. */
+static void products(const ae_tower *t, uint32_t n, const float *x, uint32_t n_in, tower_norm norm, const tower_product *p,
+                     uint32_t n_products, bool add)
+{
+    for (uint32_t first = 0; first < n; first += AE_TOWER_FFN_ROWS)
+        some_products(t, first, n - first < AE_TOWER_FFN_ROWS ? n - first : AE_TOWER_FFN_ROWS, x + (size_t)first * n_in, n_in,
+                      norm, p, n_products, add);
 }
 
 static void product(const ae_tower *t, uint32_t n, const float *x, uint32_t n_in, tower_norm norm, const ae_weight *w,
@@ -94,9 +104,13 @@ static void product(const ae_tower *t, uint32_t n, const float *x, uint32_t n_in
 static void activated(const ae_tower *t, uint32_t n, const float *x, const float *other, uint32_t n_in, ae_glu glu, float limit,
                       tower_product p, bool add)
 {
-    t->backend->ops->matmul(t->stream, &(ae_matmul){.n_rows = n, .input = AE_INPUT_GLU, .x = x, .x2 = other, .x_stride = n_in,
-                                                    .glu = glu, .glu_limit = limit, .n_weights = 1,
-                                                    .out = {{p.weight, p.bias, p.y, p.n_out, add}}});
+    for (uint32_t first = 0; first < n; first += AE_TOWER_FFN_ROWS) {
+        const size_t at = (size_t)first * n_in;
+        t->backend->ops->matmul(t->stream, &(ae_matmul){
+            .n_rows = n - first < AE_TOWER_FFN_ROWS ? n - first : AE_TOWER_FFN_ROWS, .input = AE_INPUT_GLU, .x = x + at,
+            .x2 = other ? other + at : NULL, .x_stride = n_in, .glu = glu, .glu_limit = limit, .n_weights = 1,
+            .out = {{p.weight, p.bias, p.y + (size_t)first * p.n_out, p.n_out, add}}});
+    }
 }
 
 /* ---- The start of the stream ------------------------------------------------------------------------------------ */

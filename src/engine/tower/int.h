@@ -7,7 +7,7 @@
 #include "engine/rows.h"
 #include "engine/tower.h"
 
-#define AE_TOWER_FFN_ROWS 512 /* rows of a feed-forward block that are computed at once; no bit depends on it */
+#define AE_TOWER_FFN_ROWS 512 /* rows of a product or a feed-forward block that are computed at once; no bit depends on it */
 
 /* The parts of a block on the device that ae_net_layer does not hold. */
 typedef struct tower_block {
@@ -46,11 +46,14 @@ struct ae_tower {
     void *host, *device;
     size_t device_bytes;
     ae_rows rows, on_device, windows; /* `windows`: the same rows on the device, with each window as a sequence of its own */
-    float *x, *q, *k, *v, *attn; /* [n_room][...] */
-    float *y, *gate, *up;  /* [AE_TOWER_FFN_ROWS][...], y [n_room] */
-    float *bounded;        /* [n_room][widest input of products with bounds]; or NULL */
-    float *pixels;         /* [n_room][3 * patch * patch] */
+    float *x;              /* [n_room][n_embd] */
+    float *gate, *up;      /* [AE_TOWER_FFN_ROWS][...] */
+    float *bounded;        /* [AE_TOWER_FFN_ROWS][widest input of products with bounds]; or NULL */
     float *cos, *sin;      /* [n_room][head_dim / 2] */
+    /* in one room: before the first block pixels and y; in a block y, q, k, v and attn (which is k, if heads are not reordered,
+     * and y is q, if nothing is done to what is added to the stream); for the projector the rest */
+    float *y, *q, *k, *v, *attn; /* [n_room][...] */
+    float *pixels;         /* [n_room][3 * patch * patch] */
     float *merged, *part, *hidden, *out; /* [n_tokens][...] the projector's input, one patch of it, the values between its two
                                           * matrices, and its output */
     /* (host) */

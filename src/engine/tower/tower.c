@@ -159,32 +159,58 @@ static bool has_bounds(const ae_tower_model *m)
     return has;
 }
 
+/* Whether something is done to what a half of some block adds to the stream. */
+static bool has_joins(const ae_tower_model *m)
+{
+    bool has = has_bounds(m);
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++)
+        has |= m->layers[i].attn_post_norm || m->layers[i].ffn_post_norm || m->blocks[i].scale[0] || m->blocks[i].scale[1];
+    return has;
+}
+
+/* What is not needed at the same time lies in the same room. */
+static void shared_layout(ae_layout *l, ae_tower *t)
+{
+    const ae_tower_model *m = t->model;
+    const ae_hparams *h = &m->hparams;
+    const size_t n = t->n_room, n_tokens = n_tokens_of(t), q_dim = (size_t)h->n_heads * h->head_dim, begin = l->bytes;
+    const bool joins = has_joins(m), reordered = m->type->turn == AE_TOWER_TURN_XY;
+    const bool two = m->project2 || m->n_deep || m->n_gated;
+    size_t most;
+    t->y = ae_layout_add(l, n * h->n_embd, sizeof(float));
+    const size_t after_y = l->bytes;
+    t->pixels = ae_layout_add(l, n * tower_patch_floats(m), sizeof(float));
+    most = l->bytes;
+    l->bytes = joins ? after_y : begin;
+    t->q = ae_layout_add(l, n * q_dim, sizeof(float));
+    t->k = ae_layout_add(l, n * q_dim, sizeof(float));
+    t->v = ae_layout_add(l, n * q_dim, sizeof(float));
+    t->attn = reordered ? ae_layout_add(l, n * q_dim, sizeof(float)) : t->k;
+    most = l->bytes > most ? l->bytes : most;
+    l->bytes = begin;
+    t->merged = ae_layout_add(l, n_tokens * tower_merged_floats(m), sizeof(float));
+    t->part = ae_layout_add(l, m->type->merge == AE_TOWER_POOL ? n_tokens * h->n_embd : 0, sizeof(float));
+    t->hidden = ae_layout_add(l, two ? n_tokens * larger(m->n_mid, tower_merged_floats(m)) : 0, sizeof(float));
+    t->out = ae_layout_add(l, n_tokens * m->n_out, sizeof(float));
+    l->bytes = l->bytes > most ? l->bytes : most;
+}
+
 static void device_layout(ae_layout *l, ae_tower *t)
 {
     const ae_tower_model *m = t->model;
     const ae_hparams *h = &m->hparams;
-    const size_t n = t->n_room, n_tokens = n_tokens_of(t), q_dim = (size_t)h->n_heads * h->head_dim;
+    const size_t n = t->n_room, q_dim = (size_t)h->n_heads * h->head_dim;
     const size_t n_ffn = n < AE_TOWER_FFN_ROWS ? n : AE_TOWER_FFN_ROWS;
+    const uint32_t widest = larger(larger(h->n_embd, (uint32_t)q_dim), larger(h->n_ff, tower_merged_floats(m)));
     ae_rows_layout(l, n, 1, AE_ROWS_ENCODER, &t->on_device);
     ae_rows_layout(l, t->n_windows ? n : 0, 1, AE_ROWS_ENCODER, &t->windows);
     t->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
-    t->y = ae_layout_add(l, n * h->n_embd, sizeof(float));
-    t->q = ae_layout_add(l, n * q_dim, sizeof(float));
-    t->k = ae_layout_add(l, n * q_dim, sizeof(float));
-    t->v = ae_layout_add(l, n * q_dim, sizeof(float));
-    t->attn = ae_layout_add(l, n * q_dim, sizeof(float));
     t->gate = ae_layout_add(l, m->type->gated ? n_ffn * larger(h->n_ff, m->n_gated) : 0, sizeof(float));
     t->up = ae_layout_add(l, n_ffn * larger(h->n_ff, m->n_gated), sizeof(float));
-    t->bounded = ae_layout_add(l, has_bounds(m) ? larger(h->n_embd, (uint32_t)q_dim) * n + n_ffn * h->n_ff : 0,
-                               sizeof(float));
-    t->pixels = ae_layout_add(l, n * tower_patch_floats(m), sizeof(float));
+    t->bounded = ae_layout_add(l, has_bounds(m) ? n_ffn * widest : 0, sizeof(float));
     t->cos = ae_layout_add(l, h->n_ropes ? n * (h->head_dim / 2) : 0, sizeof(float));
     t->sin = ae_layout_add(l, h->n_ropes ? n * (h->head_dim / 2) : 0, sizeof(float));
-    t->merged = ae_layout_add(l, n_tokens * tower_merged_floats(m), sizeof(float));
-    t->part = ae_layout_add(l, m->type->merge == AE_TOWER_POOL ? n_tokens * h->n_embd : 0, sizeof(float));
-    const bool two = m->project2 || m->n_deep || m->n_gated;
-    t->hidden = ae_layout_add(l, two ? n_tokens * larger(m->n_mid, tower_merged_floats(m)) : 0, sizeof(float));
-    t->out = ae_layout_add(l, n_tokens * m->n_out, sizeof(float));
+    shared_layout(l, t);
 }
 
 static void host_layout(ae_layout *l, ae_tower *t)
@@ -195,7 +221,8 @@ static void host_layout(ae_layout *l, ae_tower *t)
     t->pixels_host = ae_layout_add(l, n * tower_patch_floats(m), sizeof(float));
     t->x_host = ae_layout_add(l, n_table_floats(m) || m->type->merge == AE_TOWER_UNFOLD ? n * m->hparams.n_embd : 0,
                               sizeof(float));
-    t->merged_host = ae_layout_add(l, n_tokens * larger(m->n_out, tower_merged_floats(m)), sizeof(float));
+    t->merged_host = ae_layout_add(l, n_tokens * (m->type->merge == AE_TOWER_UNFOLD ? larger(m->n_out, tower_merged_floats(m))
+                                                                                    : m->n_out), sizeof(float));
     t->angles_host = ae_layout_add(l, m->hparams.n_ropes ? 2 * n * (m->hparams.head_dim / 2) : 0, sizeof(float));
     t->deep_host = ae_layout_add(l, m->n_deep * n_tokens * m->n_out, sizeof(float));
     t->order = ae_layout_add(l, n, sizeof *t->order);
@@ -247,7 +274,8 @@ static ae_stream_options stream_options(const ae_tower *t, uint32_t n_threads)
     const ae_hparams *h = &m->hparams;
     uint32_t widest = larger(larger(h->n_embd, h->n_ff), larger(tower_patch_floats(m), tower_merged_floats(m)));
     widest = larger(larger(widest, larger(m->n_out, m->n_gated)), larger(m->n_mid, h->n_heads * h->head_dim));
-    return (ae_stream_options){.n_threads = n_threads, .max_rows = t->n_room, .max_in = widest, .pool = t->pool};
+    return (ae_stream_options){.n_threads = n_threads, .max_rows = t->n_room, .max_product_rows = AE_TOWER_FFN_ROWS,
+                               .max_in = widest, .pool = t->pool};
 }
 
 /* Allocates for n_room rows and n_windows windows; after a failure free_room releases what there is. */
