@@ -8,6 +8,9 @@ int app_run(const app_options *options);
 int app_chat(const app_options *options); /* app_run on a terminal without a prompt */
 void app_print_chat_commands(void);       /* what /help in a chat lists, to standard output */
 int app_serve(const app_options *options);
+/* The process that decodes an image for the server: the program with this word alone. Returns the exit status. */
+#define APP_DECODE_IMAGE "--decode-image"
+int app_decode_image(void);
 int app_router(const app_options *options);
 int app_embed(const app_options *options);
 int app_tokenize(const app_options *options);

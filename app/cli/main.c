@@ -170,6 +170,7 @@ int main(int argc, char **argv)
     /* signal() may reset the handler, and a second thread that faults at the same time would end the program without a line */
     const struct sigaction lost_page = {.sa_handler = on_lost_page};
     sigaction(SIGBUS, &lost_page, NULL);
+    if (argc == 2 && strcmp(argv[1], APP_DECODE_IMAGE) == 0) return app_decode_image();
     app_watch_pipes();
     signal(SIGXFSZ, SIG_IGN); /* a write beyond the file size limit then fails, and the file's beginning is removed */
     return app_interrupt_end(app_finish(start(argc, argv)));

@@ -156,7 +156,7 @@ typedef struct app_serve_options {
     int32_t sleep_idle; /* seconds without use after which a model is unloaded; -1: never */
     bool lora_idle; /* adapters are loaded, but used only if a request or POST /lora-adapters says so */
     bool context_shift; /* conversations that are too long lose their oldest turns */
-    bool no_page, no_slots, no_metrics, no_access_log, no_prefill, image_url_http;
+    bool no_page, no_slots, no_metrics, no_access_log, no_prefill, image_url_http, image_process;
 } app_serve_options;
 
 /* Options that only `aerie router` takes. */

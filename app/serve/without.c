@@ -15,3 +15,8 @@ int app_router(const app_options *options)
     return app_error(APP_FAILED, "this aerie was built without libmicrohttpd, which 'router' needs: install it "
                                  "(Debian: libmicrohttpd-dev) and build again");
 }
+
+int app_decode_image(void)
+{
+    return APP_FAILED; /* nobody asks */
+}

@@ -47,6 +47,7 @@ app/files/inspect.c:formats/gguf.h app/files/inspect.c:formats/kind.h app/files/
 app/pull/source.c:base/sha256.h app/pull/names.c:base/sha256.h app/pull/fetch.c:base/sha256.h app/pull/store.c:base/sha256.h
 app/run/conversation.c:base/sha256.h app/pull/pull.c:base/sha256.h app/serve/models/conversation_files.c:base/sha256.h
 app/serve/http/keys.c:base/sha256.h app/serve/models/facts.c:base/sha256.h
+app/serve/request/apart.c:image/image.h
 app/files/quantize.c:convert/quantize/rewrite.h
 """
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)

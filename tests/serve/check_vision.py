@@ -1,6 +1,7 @@
 """Images in requests: all dialects give the same answer, nothing but the pixels changes it, and what is not an image is
 refused."""
 import base64
+import glob
 import os
 import random
 import re
@@ -166,6 +167,22 @@ class Vision(unittest.TestCase):
             self.assertTrue(self.text(s, part(image), text))
         with self.server(eye=None) as s:
             self.refused(s, "reads text only", part(image), text)
+
+    def test_a_process_for_each_image(self):
+        text = {"type": "text", "text": "What is it?"}
+        with self.server() as s:
+            want = self.text(s, part(png(1)), text)
+        with self.server("--image-process") as s:
+            self.assertEqual(self.text(s, part(png(1)), text), want)
+            self.refused(s, "is not a", {"type": "image_url", "image_url": url(b"hello there, this is text")}, text)
+            self.refused(s, "damaged", {"type": "image_url", "image_url": url(png(5)[:100])}, text)
+            self.assertNotEqual(self.text(s, part(png(2)), text), want)
+            self.assertEqual(self.text(s, part(png(1)), text), want)
+            for task in glob.glob(f"/proc/{s.process.pid}/task/*/children"): # none is left
+                with open(task, encoding="ascii") as f:
+                    self.assertEqual(f.read(), "")
+        empty = subprocess.run([rig.AERIE, "--decode-image"], input=b"", capture_output=True)
+        self.assertEqual((empty.returncode, empty.stdout), (1, b""))
 
     def test_private_hosts(self):
         """A list of hosts opens no private address: neither by number, nor by a name that means one."""

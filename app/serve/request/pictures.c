@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "serve/request/apart.h"
 #include "serve/request/remote.h"
 #include "serve/request/request.h"
 
@@ -78,6 +79,25 @@ static uint64_t reserve(serve_use *use)
     return 0;
 }
 
+typedef struct taking {
+    const serve_ask *ask;
+    size_t counted; /* bytes of pixels on their way */
+} taking;
+
+static bool is_wanted(void *user)
+{
+    const taking *t = user;
+    return !serve_call_gone(t->ask->call);
+}
+
+static bool may_take(void *user, size_t bytes)
+{
+    taking *t = user;
+    if (!serve_use_add(t->ask->use, bytes)) return false;
+    t->counted += bytes;
+    return true;
+}
+
 static bool add_image(serve_ask *ask, const uint8_t *data, size_t n, const char *where, serve_error *error)
 {
     aerie_image_limits limits = aerie_image_limits_default();
@@ -89,8 +109,11 @@ static bool add_image(serve_ask *ask, const uint8_t *data, size_t n, const char 
     ask->images.items = grown;
     limits.max_memory = reserve(ask->use);
     if (!limits.max_memory) return serve_fail_memory(error);
-    const aerie_status status = aerie_image_read(&image, data, n, &limits, &why);
-    serve_use_drop(ask->use, limits.max_memory);
+    taking t = {.ask = ask};
+    const aerie_status status = ask->model->server->o->image_process
+                                    ? apart_decode(&image, data, n, &limits, is_wanted, may_take, &t, &why)
+                                    : aerie_image_read(&image, data, n, &limits, &why);
+    serve_use_drop(ask->use, limits.max_memory + t.counted);
     if (status == AERIE_ERROR_MEMORY) return serve_fail_memory(error);
     if (status != AERIE_OK) return serve_fail(error, 400, "messages", "%s: %s", where, why.text);
     aerie_image_size(image, &w, &h);
