@@ -199,6 +199,8 @@ static const struct kind {
     {"wkv", "rwkv7", NULL, NULL, AERIE_KV_F16, AE_SPEC_RANDOM, AERIE_SPEC_NONE},
     {"scan", "jamba", NULL, NULL, AERIE_KV_F16, AERIE_SPEC_NONE, AERIE_SPEC_NONE},
     {"keyed", "kimi-linear", NULL, NULL, AERIE_KV_F16, AE_SPEC_RANDOM, AERIE_SPEC_NONE},
+    {"compressed rows", "deepseek4", NULL, NULL, AERIE_KV_Q4_0, AE_SPEC_RANDOM, AERIE_SPEC_NONE},
+    {"n-grams", "qwen4exp", NULL, NULL, AERIE_KV_F16, AE_SPEC_RANDOM, AERIE_SPEC_NONE},
 };
 #define N_KINDS (sizeof kinds / sizeof *kinds)
 
