@@ -100,13 +100,13 @@ real()
     step real_cpu 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device cpu \
         -o "$a/cpu.jsonl" -np 16 -n $N_TOKENS --temp 0 -s 7 || return
     step real_plain 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device "$DEVICE" \
-        -o "$a/plain.jsonl" -np 16 -n $N_TOKENS --temp 0 -s 7
-    say "real, plain: $(differing "$a/cpu.jsonl" "$a/plain.jsonl") of $N_PROMPTS answers differ from the processor's"
+        -o "$a/plain.jsonl" -np 16 -n $N_TOKENS --temp 0 -s 7 &&
+        say "real, plain: $(differing "$a/cpu.jsonl" "$a/plain.jsonl") of $N_PROMPTS answers differ from the processor's"
     step real_warm_cpu 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device cpu \
         -o "$a/warm_cpu.jsonl" -np 16 -n $N_TOKENS --temp 1 -s 7
     step real_warm 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device "$DEVICE" \
-        -o "$a/warm.jsonl" -np 16 -n $N_TOKENS --temp 1 -s 7
-    say "real, temperature 1: $(differing "$a/warm_cpu.jsonl" "$a/warm.jsonl") differ"
+        -o "$a/warm.jsonl" -np 16 -n $N_TOKENS --temp 1 -s 7 &&
+        say "real, temperature 1: $(differing "$a/warm_cpu.jsonl" "$a/warm.jsonl") differ"
     speculates "$a"
 }
 
