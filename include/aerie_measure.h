@@ -22,7 +22,7 @@ extern "C" {
 AERIE_API aerie_status aerie_session_eval_adapters(aerie_session *session, const aerie_adapter_use *adapters, size_t n_adapters,
                                                    aerie_error *error);
 
-/* Called for each position, from 0 on: logits [n_vocab], valid during the call. false ends the call of the function. */
+/* Called for each position that is evaluated: logits [n_vocab], valid during the call. Returning false ends the evaluation. */
 typedef bool aerie_logits_callback(void *user, size_t position, const float *logits);
 /* Logits of every token of a text. Errors: LIMIT (longer than the context), ARGUMENT (a token out of range), MEMORY,
  * UNSUPPORTED, INTERNAL. */

@@ -282,7 +282,7 @@ typedef struct app_train_options {
     const char *output;
     uint32_t n_turns, n_likely;
     app_numbers taps;     /* none: the usual ones */
-    const char *features; /* answers: file of features, or NULL */
+    const char *features; /* of the step 'answers': the file that features are written to; NULL: none */
 } app_train_options;
 
 typedef struct app_convert_options {

@@ -55,7 +55,7 @@ typedef struct passing {
     router_target *by;      /* the server that completed it; NULL: none yet */
     uint64_t target_losses; /* the server's n_losses when it took the request */
     client *client;         /* the transfer; owned; NULL: none */
-    app_text in; /* bytes that the server has sent and that are not dropped; the client has those before `at` */
+    app_text in; /* bytes received from the server, without dropped ones; the first `at` have been sent to the client */
     size_t at;
     sum given;        /* all bytes that the client has got, without signs of life */
     uint64_t n_again; /* after a loss: the first n_again bytes of the new answer are compared with `given` and dropped */

@@ -52,8 +52,8 @@ int app_cache_open(app_cache *c, const app_options *o, aerie_session *session)
     return bad;
 }
 
-/* The prompt's tokens [*n], with what stands for the rows of its images; to be freed. room: for so many more. NULL: no
- * memory. */
+/* Returns the prompt's tokens [*n], with placeholders for the rows of its images, and room for `room` more. The caller frees
+ * them. NULL: they could not be made, mostly for lack of memory. */
 static int32_t *tokens_of(const aerie_model *model, const app_prompt *prompt, size_t room, size_t *n)
 {
     size_t n_chunks = 0;

@@ -77,8 +77,8 @@ typedef struct app_prompts {
     size_t n, capacity;
 } app_prompts;
 
-/* Collects prompts from -p, -f, --prompts-file and --messages. standard_input: it is the prompt if there is none of these, and
- * is appended to a single -p. */
+/* Collects prompts from -p, -f, --prompts-file and --messages. If standard_input is set, it is the prompt
+ * when none of these is given, and is appended to a single -p. */
 int app_prompts_read(app_prompts *prompts, const app_options *options, bool standard_input);
 /* Writes the beginning of the prompt, or of a user's newest message, as one line to out [80]; returns out. */
 const char *app_prompt_title(const app_prompt *prompt, char out[80]);

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 
 typedef struct state_seq {
-    ae_kv_key key;                           /* what it is computed with besides its tokens */
+    ae_kv_key key;                           /* the adapters and the scope with which the state is computed */
     uint32_t n_plane;                       /* positions that the plane has seen */
     uint32_t n_accepted;
     uint8_t accepted[AERIE_MAX_DRAFT]; /* records of the positions after those of the plane */

@@ -63,8 +63,8 @@ static float belief(float p)
     return p > LEAST_P ? p < 1.0f ? p : 1.0f : LEAST_P;
 }
 
-/* Adds the children for one position under `parent`: the main one somewhere among wrong ones. Returns the main child's index,
- * or -1 when the tree has no room for it. */
+/* Adds the children for one position under `parent`: the right token at a random place among wrong ones. Returns the right
+ * child's index. The tree must have room for one node. */
 static int32_t add_children(const oracle *d, uint32_t slot, size_t position, int32_t parent, uint32_t max_nodes,
                             bool deeper, ae_tree *tree)
 {

@@ -300,7 +300,7 @@ static ae_stream_options stream_options(const ae_model *m, const ae_state_shape 
         .pool = o->pool};
 }
 
-/* Bytes that device i needs beside KV cache and recurrent state. */
+/* Bytes that device i needs in addition to the KV cache and recurrent state. */
 static size_t plan_device(const ae_model *m, const ae_split *split, uint32_t i, const ae_engine_options *o,
                           const layer_lists *lists)
 {

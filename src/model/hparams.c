@@ -681,7 +681,7 @@ static aerie_status read_source(ae_binder *b, ae_hparams *h)
                    h->n_vocab);
 }
 
-/* Reads what generators that denoise have beside their layers. */
+/* Reads what generators that denoise have in addition to their layers. */
 static aerie_status read_denoising(ae_binder *b, ae_hparams *h)
 {
     uint32_t mask = UINT32_MAX;

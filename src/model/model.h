@@ -319,7 +319,7 @@ typedef struct ae_hparams {
     float post_eps;       /* epsilon of the norms of what blocks add */
     bool plain_norms;     /* norms before blocks and at the end have no weights */
     bool embed_norm_plain; /* the start of the stream is normed without weights */
-    bool adds_start;       /* after each layer out_scale times the start of the stream joins it */
+    bool adds_start;       /* after each layer, out_scale times the start of the stream is added to it */
     /* AltUp: a row has this many streams. Layers work on the first one, predict all before, and correct all afterwards;
      * 0: there is one stream */
     uint32_t n_streams;
@@ -327,7 +327,7 @@ typedef struct ae_hparams {
     bool hyper;           /* not AltUp, but hyper-connections: a block reads one sum of all streams, and adds to each of them */
     float hyper_eps;
     uint32_t hyper_iterations;
-    float hyper_magnitude; /* above 0: streams are not mixed, and ae_hyper.magnitude holds */
+    float hyper_magnitude; /* above 0: streams are not mixed; outputs have weights magnitude * sigmoid(a) + eps */
     /* above 0: streams are not mixed; each is normed apart, and a block reads their mean, through gates that a product of this
      * rank computes (Qwen 4) */
     uint32_t hyper_rank;

@@ -116,7 +116,7 @@ static void guide(ae_spec *spec, uint32_t n)
     }
 }
 
-/* Cuts the trees of n slots to what fits the pass and the KV cache. Each gets an equal share; parents come before children. */
+/* Cuts the trees of n slots to the rows of the pass: equal shares if not all fit. Earlier slots get the cache's pages first. */
 static void fit_trees(ae_spec *spec, uint32_t n)
 {
     const uint32_t n_most = ae_engine_max_tree(spec->engine);

@@ -76,7 +76,7 @@ bool serve_use_add(serve_use *use, size_t bytes)
     return false;
 }
 
-/* Drops at most what was counted: jansson may free memory here that was allocated on another thread. */
+/* Subtracts no more than was counted, since jansson may free memory here that another thread allocated. */
 void serve_use_drop(serve_use *use, size_t bytes)
 {
     unsigned long long held = atomic_load(&use->bytes), gone;

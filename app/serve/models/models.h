@@ -49,7 +49,7 @@ typedef struct serve_model {
     char *name, *path;
     /* under the lock of serve_models */
     serve_state state;
-    bool startup; /* it is loading because the server has started */
+    bool startup; /* it is the model that the server loads at its start; false once it is loaded */
     unsigned n_users;
     double last_used, failed_at, load_seconds;
     uint64_t n_loaded; /* of models->n_loads when it was loaded last; 0: never */

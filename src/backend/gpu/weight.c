@@ -2,7 +2,7 @@
  *
  * A weight for products has the layout of the matrix instructions where there is one (weight_mma.h), else a generic form. A
  * table for lookups has the file's rows or the generic form, which is a second copy beside the first layout. The source's rows
- * are never used in place. Owns the weight's record; its memory is the caller's. */
+ * are never used in place. Owns the weight's record, but not its memory. */
 #include "backend/gpu/weight.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* weight_mma.c - packs weights for the products by matrix instructions. See kernels/args_mma.h for the form.
+/* weight_mma.c - packs weights into the layout that the matrix instructions read (kernels/args_mma.h).
  *
- * Owns the form's bytes; the memory is the caller's. Packing goes through the integer view of each type (quant/types.h) and is
+ * Writes into memory that the caller owns. Packing goes through the integer view of each type (quant/types.h) and is
  * exact. */
 #include "backend/gpu/weight_mma.h"
 

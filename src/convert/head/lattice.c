@@ -1,4 +1,4 @@
-/* lattice.c - checkpoints of LiLiCorr: what they have beside those of DFlash (block.c), settings in dflash_config's lilicorr_*.
+/* lattice.c - checkpoints of LiLiCorr: what they have more than DFlash's (block.c), settings in dflash_config's lilicorr_*.
  *
  * Two spellings are in use: numbered parts of sequential modules, and named ones (up_proj, down_proj, feature_norm). Queries,
  * keys and values are one matrix there, three here. Source: NVIDIA/TensorRT-LLM (modeling_lilicorr.py, Apache 2.0).

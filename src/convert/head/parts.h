@@ -30,7 +30,7 @@ void ae_convert_block_keys(ae_convert_keys *k, const ae_convert *c);
 
 /* Adds a tensor [rows, columns], with rows 0 [columns], as F32, whatever dimensions of that size it has. */
 aerie_status ae_convert_numbers(ae_convert *c, const char *from, const char *to, uint64_t rows, uint64_t columns);
-/* lattice.c: what LiLiCorr has beside DFlash. */
+/* lattice.c: what LiLiCorr has in addition to DFlash. */
 aerie_status ae_convert_lattice_detect(ae_convert *c);
 aerie_status ae_convert_lattice_plan(ae_convert *c);
 void ae_convert_lattice_keys(ae_convert_keys *k, const ae_convert_head *h);

@@ -411,7 +411,7 @@ static uint32_t rows_of(const ae_convert *c, const char *name, bool columns)
     return (uint32_t)t->shape[columns];
 }
 
-/* Widths are those of the tensors: config.json may leave them to the model's code. */
+/* Reads the widths from the tensors, since config.json may leave them to the model's code. */
 aerie_status ae_convert_keys_rwkv(ae_convert_keys *k, const ae_convert *c)
 {
     static const struct {
@@ -447,7 +447,7 @@ static aerie_status take_vector(ae_convert *c, uint32_t layer, const char *part,
     return !*t || (*t)->n == c->model.n_embd ? AERIE_OK : ae_convert_check_shape(c, *t, 0, c->model.n_embd, "by config.json");
 }
 
-/* The shares of the row before, which are one tensor. names: [n] */
+/* Stacks the vectors that are named (how much of the previous row enters each input) into one tensor. names: [n] */
 static aerie_status add_lerp(ae_convert *c, uint32_t layer, const char *const *names, uint32_t n)
 {
     const ae_st_tensor **parts = ae_arena_alloc(&c->arena, n, sizeof *parts);

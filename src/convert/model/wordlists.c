@@ -1,8 +1,8 @@
-/* wordlists.c - vocabularies that are a line of text for each token, in place of tokenizer.json (vocab.h).
+/* wordlists.c - vocabularies stored as a text file with a line for each token, in place of tokenizer.json (vocab.h).
  *
- * tiktoken.model (Kimi): a token's bytes in base64 and its rank, which is its id. Tokens are written as byte-level BPE has
- * them. There are no merges: two parts become one if together they are a token, the lowest id first, which is what tiktoken
- * does and what readers of files without merges do. rwkv_vocab_v20230424.txt (RWKV): an id, a literal of Python, a number of
+ * tiktoken.model (Kimi): a token's bytes in base64 and its rank, which is its id. Tokens are written as in byte-level
+ * BPE. There are no merges: two parts become one if together they are a token, the lowest id first, which is what tiktoken
+ * does and what readers of files without merges do. rwkv_vocab_v20230424.txt (RWKV): an id, a Python literal, a number of
  * bytes. Owns nothing. Sources: the formats as published, read as hostile input. */
 #include <math.h>
 #include <stdio.h>
@@ -127,7 +127,7 @@ static bool read_hex(const char *text, size_t n, uint32_t *value)
     return true;
 }
 
-/* Appends what a literal of Python, of text or of bytes, stands for; false: it is none. */
+/* Appends what a Python literal, of text or of bytes, stands for; false: it is none. */
 static bool read_literal(const char *text, size_t n, ae_buf *out)
 {
     static const char plain[] = "nrt\\'\"abfv", means[] = "\n\r\t\\'\"\a\b\f\v";

@@ -56,7 +56,7 @@ void ae_dhead_engine_free(ae_dhead_engine *engine);
 const ae_dhead_net *ae_dhead_engine_net(const ae_dhead_engine *engine);
 ae_stream *ae_dhead_engine_stream(const ae_dhead_engine *engine);
 
-/* True rows of a sequence so far, including dropped ones: the position of the next. */
+/* Returns the number of true rows of a sequence so far, dropped ones included: the position of the next row. */
 uint32_t ae_dhead_n_true(const ae_dhead_engine *engine, uint32_t seq);
 /* Gives `to` the first n true rows of `from`; *n is reduced to what `from` has, possibly to 0 if it has dropped rows. */
 void ae_dhead_share(ae_dhead_engine *engine, uint32_t to, uint32_t from, uint32_t *n);

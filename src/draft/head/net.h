@@ -60,7 +60,7 @@ typedef struct ae_dhead_net {
         ae_weight *proj;
     } conv[AE_DHEAD_MAX_LAYERS][2]; /* [n_layers] DFlash2, LiLiCorr */
     ae_weight *pair_rows, *pair_before, *pair_after;
-    float *correct_hidden_norm, *correct_embd_norm; /* device f32: DFly, as in ae_dhead */
+    float *correct_hidden_norm, *correct_embd_norm; /* DFly: f32 on the device, as in ae_dhead */
     ae_weight *correct_gate, *correct_up, *correct_down;
     ae_dhead_net_lattice lattice; /* LiLiCorr */
     double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position; all in one block, which the first one points to */

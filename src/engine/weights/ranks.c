@@ -255,7 +255,7 @@ static void count_pipeline(const ae_ranks *ranks, const ae_model *model, uint32_
 static void count_recur(const ae_ranks *ranks, uint32_t *n_rounds, uint64_t *bytes)
 {
     const ae_recur_cut *cut = &ranks->recur;
-    const bool twice = cut->own.kind == AE_RECUR_MAMBA1 || cut->own.kind == AE_RECUR_PLAMO2; /* and the convolution's output */
+    const bool twice = cut->own.kind == AE_RECUR_MAMBA1 || cut->own.kind == AE_RECUR_PLAMO2; /* also the convolution */
     uint64_t values = 0;
     for (uint32_t i = 0; i < cut->n_slices; i++) values += others(&cut->slices[i], ranks);
     *n_rounds += twice ? 3 : 2;

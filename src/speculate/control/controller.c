@@ -11,7 +11,7 @@
 #define GAIN_NEEDED 1.01 /* speculate only for at least this expected gain */
 #define SWAY 1.5         /* standard deviations above the mean: the upper end of an estimate */
 #define PROBE_SHARE 8    /* a draft that is not expected to pay is tried for one sequence in this many */
-#define PROBE_LEVELS 2   /* levels of the first draft, which tells the price of both a first and a further one */
+#define PROBE_LEVELS 2   /* levels of a network's first draft: two show what a first and a further level cost */
 #define PROBE_COST 0.25  /* plain passes that a first draft of unknown price is assumed to lose */
 #define TRIAL 4          /* rounds that a network drafts at least when it is tried beside a better one */
 #define IDLE_MOST 24     /* rounds without a draft after which a network is paused */

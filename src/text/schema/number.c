@@ -36,7 +36,7 @@ static ae_gpiece digits(ae_schema *s, uint32_t min, uint32_t max)
 
 /* ---- Whole numbers ----------------------------------------------------------------------------------------- */
 
-/* Numbers of n digits from lo to hi. Choices grow by two for each digit. */
+/* Matches the numbers of n digits from lo to hi. The grammar grows linearly with n. */
 static ae_gpiece same_length(ae_schema *s, const char *lo, const char *hi, uint32_t n)
 {
     static const char nines[] = "99999999999999999999", zeros[] = "00000000000000000000";
@@ -101,7 +101,7 @@ static ae_gpiece fraction_between(ae_schema *s, const decimal *lo, const decimal
     const size_t n_lo = lo ? strlen(lo->fraction) : 0, n_hi = hi ? strlen(hi->fraction) : 0, n_own = n_lo > n_hi ? n_lo : n_hi;
     const size_t n = s->standard || n_own > AE_SCHEMA_DIGITS ? n_own : AE_SCHEMA_DIGITS;
     const uint32_t start = ae_gbuild_empty(&s->b).start, end = ae_gbuild_empty(&s->b).start;
-    uint32_t nodes[AE_DOUBLE_TEXT + 1][2][2]; /* [k][lo still tight][hi still tight] after k digits */
+    uint32_t nodes[AE_DOUBLE_TEXT + 1][2][2]; /* [k][a][b] after k digits; a, b: they are those of lo, hi */
     const ae_gpiece point = ae_gbuild_text(&s->b, ".");
     const ae_gpiece first = ae_gbuild_empty(&s->b); /* after the point, where one digit must follow */
     if (may_end(lo ? lo : &none, hi ? hi : &none, lo, hi, 0)) ae_gbuild_move(&s->b, start, end);

@@ -68,7 +68,7 @@ struct ae_vocab {
     bool split_at_newline; /* Gemma 4 and its kin: runs of newlines are words of their own */
     bool newline_tokens;   /* Gemma 4, mmBERT: a run of newlines that is a token is that token */
     bool metaspace;        /* mmBERT: each line begins with U+2581, and each U+2581 begins a word */
-    bool bare_words;       /* words are what white space separates, and it is dropped; comes with spm */
+    bool bare_words;       /* white space separates words and is dropped; spm is set, too */
     bool lowercase;        /* bare_words: text loses case */
     bool ugm;              /* Unigram; comes with spm */
     bool plamo2, rwkv;

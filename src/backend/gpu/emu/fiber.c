@@ -125,7 +125,7 @@ static void arrived(ae_emu_fiber *fiber)
     const void *bottom;
     size_t bytes;
     __sanitizer_finish_switch_fiber(fiber->fake, &bottom, &bytes);
-    fiber->before->bottom = bottom, fiber->before->bytes = bytes; /* this tells the bounds of the host's stack */
+    fiber->before->bottom = bottom, fiber->before->bytes = bytes; /* for the host's stack, whose bounds are not known before */
 #else
     (void)fiber;
 #endif
