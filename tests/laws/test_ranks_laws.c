@@ -582,17 +582,17 @@ static bool walk(const char *arch, ae_kv_type type, bool adapts, int every)
  * recurrent layers of nine kinds, with heads in order and tiled, and one beside attention; experts with biases, on a narrower
  * stream, with a shared one; temperatures; parallel blocks; gates; rows of pictures for the first layers; choices by an index;
  * several streams, with compressed rows, and two of stacks that share weights; banked rows; adapters that tokens choose; a
- * source. */
+ * source; a memory of n-grams. */
 static const char *const kinds[] = {"llama",     "gemma3",    "gemma4", "qwen3moe", "gemma4-moe",     "deepseek2",
                                     "qwen35moe", "qwen3next", "mamba2", "lfm2",     "nemotron_h_moe", "granitehybrid-moe",
                                     "falcon-h1", "mamba",     "plamo2", "gpt-oss",  "kimi-linear",    "mistral3",
                                     "command-r", "olmo2",    "qwen3vl", "minimax-m3",     "deepseek4",
-                                    "hrm_text",  "kimi-k3",  "t5",      "graniteswitch"};
+                                    "hrm_text",  "kimi-k3",  "t5",      "graniteswitch",  "qwen4exp"};
 
 static void test_kinds(void **state)
 {
     (void)state;
-    const int every = AE_TEST_EVERY > 16 ? AE_TEST_EVERY / 5 : AE_TEST_EVERY > 1 ? 3 : 1;
+    const int every = AE_TEST_EVERY > 16 ? AE_TEST_EVERY / 5 : AE_TEST_EVERY > 1 ? 5 : 1;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         assert_true(walk(kinds[i], AE_KV_F16, false, every));
 }
@@ -612,7 +612,7 @@ static void test_every_architecture(void **state)
 {
     (void)state;
     size_t n_run = 0;
-    const int every = AE_TEST_EVERY > 1 ? 3 * AE_TEST_EVERY : 1;
+    const int every = AE_TEST_EVERY > 1 ? 5 * AE_TEST_EVERY : 1;
     const char *only = getenv("AERIE_TEST_ARCHS"); /* names to run, all of their groups */
     for (size_t i = 0; i < mkarch_n_specs; i++)
         if (!only || strstr(only, mkarch_specs[i].name))

@@ -196,7 +196,7 @@ uint32_t ae_ranks_owner(const ae_ranks *ranks, uint32_t layer)
 bool ae_ranks_keeps(const ae_ranks *ranks, const ae_model *model, uint32_t layer, bool own_rows)
 {
     if (!own_rows && !layer && model->hparams.adapters.n) return true; /* what finds a row's adapter is everywhere */
-    return ae_ranks_has(ranks, layer) && ranks->layers[layer].own.n_heads;
+    return ae_ranks_has(ranks, layer) && (ranks->layers[layer].own.n_heads || model->layers[layer].memory.table);
 }
 
 uint32_t ae_ranks_stream_width(const ae_hparams *h)

@@ -246,12 +246,13 @@ AE_DEV void walk_pairs(const ae_gpu_group_args &a, uint8_t *s, uint32_t *n, bool
         for (uint32_t i = 0; i < here; i++) {
             const uint32_t e = AE_LOAD_SHARED(uint32_t, s + 4 * i);
             if (e / EACH != t) continue;
+            uint32_t slot = 0; /* by selections: with an index the counts would lie in local memory */
             AE_UNROLL
             for (uint32_t k = 0; k < EACH; k++) {
-                if (e % EACH != k) continue;
-                if (writes) a.slots[first + i] = n[k];
-                n[k]++;
+                slot = e % EACH == k ? n[k] : slot;
+                n[k] += e % EACH == k;
             }
+            if (writes) a.slots[first + i] = slot;
         }
     }
 }
