@@ -127,7 +127,7 @@ void vocab_make_spm(ae_buf *buf, const vocab_make *how)
     list_add(&tokens, "<s>", 3, AE_TOKEN_CONTROL, 0);
     list_add(&tokens, "</s>", 4, AE_TOKEN_CONTROL, 0);
     for (int byte = 0; byte < 256; byte++) {
-        char text[8];
+        char text[16];
         snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte);
         list_add(&tokens, text, strlen(text), AE_TOKEN_BYTE, 0);
     }
@@ -160,7 +160,7 @@ void vocab_make_gemma4(ae_buf *buf, const vocab_make *how)
     list_add(&tokens, "<bos>", 5, AE_TOKEN_CONTROL, 0);
     list_add(&tokens, "<unk>", 5, AE_TOKEN_UNKNOWN, 0);
     for (int byte = 0; byte < 256; byte++) {
-        char text[8];
+        char text[16];
         snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte);
         list_add(&tokens, text, strlen(text), AE_TOKEN_BYTE, 0);
     }
@@ -206,7 +206,7 @@ void vocab_make_wpm(ae_buf *buf, const vocab_make *how)
 static void add_byte_tokens(list *tokens, int n)
 {
     for (int byte = 0; byte < n; byte++) {
-        char text[8];
+        char text[16];
         snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte);
         list_add(tokens, text, strlen(text), AE_TOKEN_BYTE, 0);
     }
@@ -247,7 +247,7 @@ void vocab_make_rwkv(ae_buf *buf, const vocab_make *how)
     list tokens = {0};
     list_add(&tokens, "<s>", 3, AE_TOKEN_CONTROL, 0);
     for (int byte = 0; byte < 256; byte++) {
-        char text[8];
+        char text[16];
         int n = byte == '\\' ? snprintf(text, sizeof text, "\\\\") : snprintf(text, sizeof text, "%c", byte);
         if (byte < 32 || byte > 126) n = snprintf(text, sizeof text, "\\x%02x", (unsigned)byte);
         list_add(&tokens, text, (size_t)n, AE_TOKEN_NORMAL, 0);
