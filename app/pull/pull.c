@@ -1,5 +1,6 @@
 /* pull.c - aerie pull, and models from the network for other commands. */
 #define _POSIX_C_SOURCE 200809L
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -261,13 +262,36 @@ static bool is_reference(const char *text)
     return text && source_is_remote(text) && access(text, F_OK);
 }
 
+/* A path into a folder that exists, but to no file there, is a slip, not the name of a model in a library. Returns APP_DONE if
+ * it is not such a path. */
+static int refuse_path(const char *text)
+{
+    const char *slash = strrchr(text, '/');
+    char *folder = slash && slash > text ? strndup(text, (size_t)(slash - text)) : NULL;
+    DIR *all = folder ? opendir(folder) : NULL;
+    char near[256] = "";
+    for (const struct dirent *e; all && slash[1] && (e = readdir(all));)
+        if (!*near && strncmp(e->d_name, slash + 1, strlen(slash + 1)) == 0) snprintf(near, sizeof near, "%s", e->d_name);
+    int bad = APP_DONE;
+    if (all && *near)
+        bad = app_error(APP_FAILED, "there is no file '%s'; did you mean '%s/%s'?", text, folder, near);
+    else if (all)
+        bad = app_error(APP_FAILED, "there is no file '%s'; write ollama:%s for the model of ollama's library", text, text);
+    if (all) closedir(all);
+    free(folder);
+    return bad;
+}
+
 /* Resolves what a command reads if it is not a file: a reference, or a bare name. `typed`: as an argument, where nothing else
  * is meant. */
 static int settle_model(app_options *options, const char **text, bool typed)
 {
     if (!*text || access(*text, F_OK) == 0) return APP_DONE;
     if (is_reference(*text)) return replace(options, text, 0);
-    if (name_is_bare(*text)) return settle_name(options, text, 0, typed);
+    if (name_is_bare(*text)) {
+        const int bad = refuse_path(*text);
+        return bad ? bad : settle_name(options, text, 0, typed);
+    }
     const char *equals = options->command->bit & APP_SERVE ? strchr(*text, '=') : NULL;
     const size_t n = equals && equals > *text ? (size_t)(equals + 1 - *text) : 0;
     if (n && is_reference(equals + 1)) return replace(options, text, n);

@@ -211,13 +211,14 @@ static aerie_status read_elements(cursor *c, ae_gguf_kv *kv, size_t at)
         const uint8_t *p = NULL;
         if (kv->n > bytes_left(c) / size)
             return fail_at(c, AERIE_ERROR_FORMAT, at,
-                           "its array claims %" PRIu64 " elements of %zu bytes, but only %zu bytes follow", kv->n, size,
-                           bytes_left(c));
+                           "its array claims %" PRIu64 " elements of %zu bytes, but only %zu bytes follow: is the download "
+                           "complete?", kv->n, size, bytes_left(c));
         AE_TRY(take(c, (size_t)kv->n * size, "an array", &p));
     } else {
         if (kv->n > bytes_left(c) / 8)
-            return fail_at(c, AERIE_ERROR_FORMAT, at, "its array claims %" PRIu64 " strings, but only %zu bytes follow",
-                           kv->n, bytes_left(c));
+            return fail_at(c, AERIE_ERROR_FORMAT, at,
+                           "its array claims %" PRIu64 " strings, but only %zu bytes follow: is the download complete?", kv->n,
+                           bytes_left(c));
         for (uint64_t i = 0; i < kv->n; i++) {
             ae_gguf_string unused;
             AE_TRY(take_string(c, "a string of its array", UINT64_MAX, &unused));

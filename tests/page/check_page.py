@@ -64,6 +64,7 @@ def check_chat(page, mock):
     need("[bad](javascript:alert(1))" in page.text(".message.assistant .text"), "a bad link is text")
     need("caf\u00e9 \U0001f426 * not a list" in page.text(".message.assistant .text"), "the end of the text")
     need(page.js("document.title").startswith("Say"), "the title is the chat's")
+    need(page.js("document.documentElement.scrollHeight <= innerHeight"), "only the chat scrolls, not the page")
     need(page.js("document.querySelectorAll('.t.d1').length") > 5 and page.js("document.querySelectorAll('.t.d2').length") > 5,
          "drafted tokens are coloured by depth")
     need("tokens per pass" in page.text(".message.assistant .figures"), "the answer's figures")

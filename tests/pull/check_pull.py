@@ -429,6 +429,13 @@ class Names(Case):
             self.assertIn("hub/models--o--Tiny-GGUF", self.run_it("inspect", "Tiny-GGUF", **more).err)
         self.assertIn("did you mean 'Tiny-GGUF'", self.run_it("run", "Tiny-GUF", "a", status=1, HF_HOME=self.home).err)
 
+    def test_a_path_is_not_a_name(self):
+        os.makedirs(os.path.join(self.home, "m"))
+        with open(os.path.join(self.home, "m/own-q4.gguf"), "wb") as f:
+            f.write(MODEL)
+        for name, said in (("m/own-q4", "did you mean 'm/own-q4.gguf'?"), ("m/other", "write ollama:m/other for")):
+            self.assertIn(said, self.run_it("run", name, "-p", "a", status=1, before=lambda: os.chdir(self.home)).err)
+
     def test_else_it_is_ollamas_library(self):
         f = self.hub.add("library/smol", "latest", MODEL)
         self.hub.add("o/r", "m-Q4_K_M.gguf", MODEL + b"2")
