@@ -66,6 +66,12 @@ void store_place_free(store_place *place)
     *place = (store_place){.lock = -1};
 }
 
+static bool is_link_to_nowhere(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && stat(path, &st) != 0 && errno == ENOENT;
+}
+
 /* Makes the folder and those above it. ENOENT: `aerie rm` of a neighbour has just removed one of them, which it left empty. */
 static int make_folders(const char *folder, char path[PATH_MAX])
 {
@@ -73,23 +79,24 @@ static int make_folders(const char *folder, char path[PATH_MAX])
     for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
         *slash = '\0';
         if (mkdir(path, 0777) && errno != EEXIST) return errno;
+        if (is_link_to_nowhere(path)) return ENOTDIR;
         *slash = '/';
     }
     return 0;
 }
 
 /* Makes the folder and opens its lock. Others remove folders at any time before it is taken, so both are tried again while
- * something vanishes, but not without end: it may be a link to nowhere. */
+ * something vanishes, for some ten seconds. */
 static int open_lock(store_place *place)
 {
-    enum { TRIES = 2000 };
+    enum { TRIES = 20000, STEP = 137000, STEPS = 7 }; /* uneven pauses: others may remove folders at a steady pace */
     char made[PATH_MAX] = "", *path = store_path(place, ".lock");
     int reason = ENOENT;
     bool folders = false;
     place->lock = -1;
     if (!path) return app_error_memory("a path");
     for (int i = 0; reason == ENOENT && i < TRIES && !app_interrupted(); i++) {
-        if (i) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        if (i) nanosleep(&(struct timespec){.tv_nsec = i % STEPS * STEP}, NULL);
         reason = make_folders(place->folder, made);
         folders = reason == 0;
         if (!folders) continue;
