@@ -15,65 +15,22 @@ import subprocess
 import sys
 import tempfile
 
+import folders
+
 AERIE, MKARCH = sys.argv[1:3]
 P, W, HEADS, OUT = 4, 48, 2, 64  # mkmmproj's
 
 
 def read_gguf(path):
-    """Keys, and tensors as {name: (shape with the slowest dimension first, bytes)}; all are F32."""
-    with open(path, "rb") as f:
-        data = f.read()
-    at = 24
-    n_tensors, n_keys = struct.unpack_from("<QQ", data, 8)
-    sizes = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-
-    def take(form):
-        nonlocal at
-        value = struct.unpack_from("<" + form, data, at)[0]
-        at += struct.calcsize("<" + form)
-        return value
-
-    def text():
-        nonlocal at
-        n = take("Q")
-        at += n
-        return data[at - n:at].decode()
-
-    def value(kind):
-        if kind == 8:
-            return text()
-        if kind == 9:
-            inner, n = take("I"), take("Q")
-            return [value(inner) for _ in range(n)]
-        return take(sizes[kind])
-    keys = {}
-    for _ in range(n_keys):
-        name = text()
-        keys[name] = value(take("I"))
-    found = []
-    for _ in range(n_tensors):
-        name, shape = text(), [take("Q") for _ in range(take("I"))]
-        assert take("I") == 0, f"{name} is not F32"
-        found.append((name, shape[::-1], take("Q")))
-    start = -(-at // 32) * 32
-    out = {}
-    for name, shape, offset in found:
-        n = 4
-        for x in shape:
-            n *= x
-        out[name] = (shape, data[start + offset:start + offset + n])
-    return keys, out
+    """Keys, and tensors as {name: (shape with the slowest dimension first, bytes)}."""
+    keys, tensors = folders.read_gguf(path)
+    return keys, {name: (shape, values.tobytes()) for name, (shape, values) in tensors.items()}
 
 
 def write_folder(folder, config, tensors, colours=True):
     os.makedirs(folder, exist_ok=True)
-    head, body = {}, b""
-    for name, (shape, data) in tensors.items():
-        head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
-        body += data
-    text = json.dumps(head).encode()
-    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + body)
+    folders.write_safetensors(os.path.join(folder, "model.safetensors"),
+                              {name: (shape, data, "F32") for name, (shape, data) in tensors.items()})
     files = {"config.json": config, "tokenizer_config.json": {"added_tokens_decoder": {"1": {"content": "[IMG_BREAK]"}}}}
     if colours:
         files["preprocessor_config.json"] = {"image_mean": [0.5, 0.45, 0.4], "image_std": [0.5, 0.25, 0.3],

@@ -1,5 +1,5 @@
 """Folders of models as they are published, written from the tensors of a GGUF file. Shapes have the slowest dimension first;
-all numbers are F32. Needs Python alone. For check_classes.py and check_mmproj.py's like."""
+all numbers are F32. Needs Python alone. For check_classes.py; check_mmproj.py reads GGUF by it."""
 import json
 import os
 import struct
