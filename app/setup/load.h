@@ -99,6 +99,8 @@ int app_conversation_encode(const app_models *models, const aerie_message *messa
  * (*n). */
 char *app_mmproj_path(const app_options *options, size_t *n);
 aerie_tower_params app_tower_params(const app_options *options);
+/* Checks that the file of --mmproj is one, where no image is read. */
+int app_tower_check(const app_options *options);
 /* Loads --mmproj, or the file beside the model. *tower is NULL, with APP_DONE, if there is none. */
 int app_tower_load(aerie_tower **tower, const app_models *models, const app_options *options);
 /* Makes the single prompt with the images of the options. */

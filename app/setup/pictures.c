@@ -85,6 +85,15 @@ static aerie_status check_memory(const char *path, const app_options *options, c
     return error->status;
 }
 
+int app_tower_check(const app_options *options)
+{
+    const aerie_tower_params params = app_tower_params(options);
+    aerie_memory_plan plan;
+    aerie_error error = {0};
+    return app_report(APP_LOADING, aerie_memory_plan_tower(options->mmproj, &options->model_params, &params, 0, 0, &plan,
+                                                           sizeof plan, &error), &error);
+}
+
 int app_tower_load(aerie_tower **tower, const app_models *models, const app_options *options)
 {
     const aerie_tower_params params = app_tower_params(options);

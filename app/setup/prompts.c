@@ -363,6 +363,7 @@ int app_prompts_encode(app_prompts *prompts, const app_models *models, const app
             app_note("the model has no chat template, so the prompt is continued as it is; -cnv asks for an answer to it");
     }
     if (options->images.n) return app_pictures_encode(prompts, models, options);
+    if (options->mmproj) bad = app_tower_check(options); /* no image needs it, but a wrong file is not passed over */
     for (size_t i = 0; !bad && i < prompts->n; i++) bad = encode(&prompts->items[i], models, options, &twice);
     if (twice)
         app_note("warning: %s begins with two BOS tokens: the model adds one, and the text has its own, which most models "

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/kind.h"
 #include "model/bind.h"
 
 #define MAX_IMAGE 4096
@@ -56,12 +57,9 @@ static aerie_status get_colours(tower_binder *t, const char *key, float *x)
 static aerie_status find_type(tower_binder *t)
 {
     const ae_gguf *gguf = t->m->gguf;
-    ae_gguf_string arch = {0}, name = {0};
+    ae_gguf_string name = {0};
     bool sees = false;
-    AE_TRY(ae_gguf_get_string(gguf, "general.architecture", true, &arch, t->b.error));
-    if (arch.n != 4 || memcmp(arch.data, "clip", 4))
-        return ae_fail(t->b.error, AERIE_ERROR_UNSUPPORTED, "%s: a model of architecture \"%.*s\", not a vision encoder "
-                       "(\"clip\", an mmproj file)", ae_gguf_path(gguf), (int)(arch.n < 32 ? arch.n : 32), arch.data);
+    AE_TRY(ae_role_need(gguf, AE_ROLE_MMPROJ, t->b.error));
     AE_TRY(ae_gguf_get_bool(gguf, "clip.has_vision_encoder", false, &sees, t->b.error));
     if (!sees)
         return ae_fail(t->b.error, AERIE_ERROR_UNSUPPORTED, "%s: it has no vision encoder (clip.has_vision_encoder)",

@@ -80,6 +80,7 @@ static const struct {
     {"run -p hi -n 1 -m m.gguf --spec-type draft-mtp -md %s", "m.gguf"},
     {"run -p hi -n 1 -m m.gguf --lora %s", "lora.gguf"},
     {"run -p hi -n 1 -m m.gguf --lora-scaled %s:0.5", "lora.gguf"},
+    {"run -p hi -n 1 -m m.gguf --mmproj %s", "mmproj.gguf"},
     {"tokenize -p hi -m %s", "m.gguf"},
     {"template --messages talk.json -m %s", "m.gguf"},
     {"embed -p hi -m %s", "m.gguf"},
@@ -97,7 +98,8 @@ static void each_is_named_and_sent_where_it_belongs(void **state)
     for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
             char command[256];
-            const bool projector = strstr(kinds[k].file, "mmproj") && strstr(places[p].command, "quantize %s");
+            const bool takes_projectors = strstr(places[p].command, "quantize %s") || strstr(places[p].command, "--mmproj");
+            const bool projector = strstr(kinds[k].file, "mmproj") && takes_projectors;
             if (!strcmp(kinds[k].file, places[p].right) || projector) continue;
             snprintf(command, sizeof command, places[p].command, kinds[k].file);
             cli("timeout 60 $A %s", command);

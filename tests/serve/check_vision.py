@@ -323,7 +323,7 @@ class Vision(unittest.TestCase):
                                        (3, "eye.gguf: the image is not a", (*eye, "--image", at("eye.gguf"))),
                                        (3, "none.png", (*eye, "--image", at("none.png"))),
                                        (2, "one prompt", (*eye, "--image", at("1.png"), "-p", "another")),
-                                       (3, "not a vision encoder", ("--mmproj", at("v.gguf"), "--image", at("1.png")))):
+                                       (3, "not a projector", ("--mmproj", at("v.gguf"), "--image", at("1.png")))):
             a = run(*options)
             self.assertEqual(a.returncode, status, a.stderr)
             self.assertIn(words, a.stderr)
