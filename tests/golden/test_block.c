@@ -217,7 +217,10 @@ static void check_rows(rig *r, const vectors *v, const char *name, uint32_t out)
         int32_t token;
         float conf, own_conf = -1;
         const float *wanted = expected(v, i, &token, &conf);
-        const double far = distance(ae_dhead_hidden(r->engine, out + i), v->hidden + i * v->n_embd, v->n_embd);
+        float hidden[256];
+        assert_true(v->n_embd <= 256);
+        r->backend->ops->download(r->engine->stream, hidden, ae_dhead_hidden(r->engine, out + i), v->n_embd * sizeof *hidden);
+        const double far = distance(hidden, v->hidden + i * v->n_embd, v->n_embd);
         if (!(far <= worst_hidden)) worst_hidden = far;
         const ae_dhead_link link = {out + i, before};
         const bool linked = r->head->hparams.n_markov || r->head->hparams.n_correct;
