@@ -188,13 +188,19 @@ bool ae_engine_may_join(const ae_net *net)
     return !net->n_recur && !net->model->hparams.index.n_heads;
 }
 
-void ae_engine_join_rows(ae_engine *e, uint32_t first, uint32_t n)
+static void join_rows(ae_engine *e, uint32_t first, uint32_t n)
 {
     for (uint32_t r = first; r < first + n; r++) {
         e->rows.last[r] = e->rows.pos[first + n - 1];
         e->rows.n_inplace[r] = e->rows.last[r] + 1;
         e->grouped = true;
     }
+}
+
+void ae_engine_join_rows(ae_engine *e, uint32_t first, uint32_t n)
+{
+    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_JOIN, .a = first, .b = n}, NULL);
+    join_rows(e, first, n);
 }
 
 aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t n_first,
@@ -239,7 +245,7 @@ aerie_status ae_engine_add_given(ae_engine *e, uint32_t first, uint32_t n, const
                        "layers, which read one after the other, or an index, which chooses among earlier rows");
     e->given[e->n_given++] = (ae_given){first, n, rows, plane};
     ae_commands_put_given(e, &e->given[e->n_given - 1], group);
-    if (group) ae_engine_join_rows(e, first, n);
+    if (group) join_rows(e, first, n);
     return AERIE_OK;
 }
 

@@ -132,19 +132,22 @@ void ae_commands_put_given(ae_engine *e, const struct ae_given *g, bool group)
     ae_commands_release(c, held);
 }
 
-void ae_commands_put_mode(ae_engine *e, const ae_pass_mode *mode)
-{
-    uint32_t words[AE_MAX_LAYERS];
-    const uint32_t n = mode ? e->net->model->hparams.n_layers : 0;
-    for (uint32_t i = 0; i < n; i++) words[i] = mode->lacks[i];
-    put_for(e, &(ae_command){.kind = AE_COMMAND_MODE, .a = mode ? mode->n_experts + 1 : 0, .n = n}, words);
-}
-
 static uint32_t number_of(const ae_commands *c, const ae_adapter *adapter)
 {
     uint32_t i = 0;
     while (i < c->n_adapters && c->adapters[i] != adapter) i++;
     return i; /* n_adapters if it was never added; ranks that follow refuse that number */
+}
+
+void ae_commands_put_mode(ae_engine *e, const ae_pass_mode *mode)
+{
+    uint32_t words[AE_MAX_LAYERS];
+    const ae_commands *c = e->options.commands;
+    const uint32_t n = mode ? e->net->model->hparams.n_layers : 0;
+    if (!c) return;
+    for (uint32_t i = 0; i < n; i++) words[i] = mode->lacks[i];
+    put_for(e, &(ae_command){.kind = AE_COMMAND_MODE, .a = mode ? mode->n_experts + 1 : 0,
+                             .b = mode && mode->adapter ? number_of(c, mode->adapter) + 1 : 0, .n = n}, words);
 }
 
 void ae_commands_put_set(ae_engine *e, ae_command_kind kind, uint32_t seq, const ae_adapter_set *set)

@@ -187,6 +187,29 @@ static aerie_status do_turn(follower *f, ae_engine *e, aerie_error *error)
     return AERIE_OK;
 }
 
+/* Rows that see each other are neighbours of one sequence, so that none reads pages of another. */
+static aerie_status do_join(const follower *f, ae_engine *e, aerie_error *error)
+{
+    const uint32_t first = f->at.a, n = f->at.b;
+    if (!ae_engine_may_join(e->net)) return impossible(f, "rows that see each other,", n, error);
+    if (first >= ae_engine_n_rows(e) || !n || n > ae_engine_n_rows(e) - first) return impossible(f, "rows", n, error);
+    for (uint32_t r = first + 1; r < first + n; r++)
+        if (e->rows.seq[r] != e->rows.seq[first] || e->rows.pos[r] != e->rows.pos[r - 1] + 1)
+            return impossible(f, "neighbours", r, error);
+    ae_engine_join_rows(e, first, n);
+    return AERIE_OK;
+}
+
+/* An adapter of rank 0 by its number. */
+static aerie_status find_adapter(const follower *f, const ae_engine *e, uint32_t number, const ae_adapter **adapter,
+                                 aerie_error *error)
+{
+    if (number >= f->commands->n_adapters) return impossible(f, "an adapter", number, error);
+    *adapter = f->commands->adapters[number];
+    if ((*adapter)->max_rank > e->options.max_rank) return impossible(f, "an adapter of too high a rank,", number, error);
+    return AERIE_OK;
+}
+
 static aerie_status do_mode(follower *f, ae_engine *e, aerie_error *error)
 {
     const uint32_t n_layers = f->net->model->hparams.n_layers, at = f->at.engine,
@@ -198,6 +221,7 @@ static aerie_status do_mode(follower *f, ae_engine *e, aerie_error *error)
         f->lacks[at][i] = (uint8_t)f->payload[i];
     }
     f->modes[at] = (ae_pass_mode){.n_experts = f->at.a ? f->at.a - 1 : 0, .lacks = f->lacks[at]};
+    if (f->at.b) AE_TRY(find_adapter(f, e, f->at.b - 1, &f->modes[at].adapter, error));
     ae_engine_set_mode(e, f->at.a ? &f->modes[at] : NULL);
     return AERIE_OK;
 }
@@ -207,13 +231,9 @@ static aerie_status do_set(follower *f, ae_engine *e, aerie_error *error)
     ae_adapter_set set = {.n = f->at.n / 2, .scope = f->at.a | (uint64_t)f->at.b << 32};
     if (set.n > AERIE_MAX_ADAPTERS) return impossible(f, "adapters", set.n, error);
     for (uint32_t i = 0; i < set.n; i++) {
-        const uint32_t number = f->payload[2 * i];
-        if (number >= f->commands->n_adapters) return impossible(f, "an adapter", number, error);
-        set.list[i].adapter = f->commands->adapters[number];
+        AE_TRY(find_adapter(f, e, f->payload[2 * i], &set.list[i].adapter, error));
         memcpy(&set.list[i].scale, &f->payload[2 * i + 1], sizeof set.list[i].scale);
         if (!isfinite(set.list[i].scale)) return impossible(f, "a scale of bits", f->payload[2 * i + 1], error);
-        if (set.list[i].adapter->max_rank > e->options.max_rank) return impossible(f, "an adapter of too high a rank,",
-                                                                                   number, error);
     }
     if (f->at.kind == AE_COMMAND_KEY) (void)ae_engine_key(e, &set);
     else ae_engine_adapt(e, f->at.seq, &set);
@@ -309,6 +329,7 @@ static aerie_status do_engine(follower *f, ae_engine *e, aerie_error *error)
         return AERIE_OK;
     case AE_COMMAND_GIVEN: return do_given(f, e, error);
     case AE_COMMAND_TURN: return do_turn(f, e, error);
+    case AE_COMMAND_JOIN: return do_join(f, e, error);
     case AE_COMMAND_CHAIN: return do_chain(f, e, error);
     case AE_COMMAND_TREE: return do_tree(f, e, error);
     case AE_COMMAND_COMMIT:

@@ -145,6 +145,5 @@ aerie_status ae_session_create_masked(aerie_session *s, ae_drafter **drafter, ae
     if (adapter && adapter->model != s->model)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the adapter for drafts (%s) was loaded for another model than the "
                        "session's", adapter->path);
-    AE_TRY(ae_session_check_alone(s->model, "speculation of type nld", error));
     return ae_draft_masked_create(drafter, s->engine, adapter ? adapter->adapter : NULL, s->params.n_seqs, error);
 }

@@ -234,10 +234,6 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);
     AE_TRY_GOTO(status, ae_session_source_open(s, error), fail);
     const bool any = params->spec.type == AERIE_SPEC_AUTO && !model->model->hparams.denoises;
-    if (any && s->params.spec.type == AERIE_SPEC_NLD && model->ranks) { /* a group cannot: n-grams alone, and a warning */
-        s->params.spec.type = AERIE_SPEC_NGRAM;
-        s->params.spec.ngram = false;
-    }
     AE_TRY_GOTO(status, create_drafter(s, any, &drafter, error), fail);
     const aerie_spec *spec = &s->params.spec;
     const ae_spec_options so = {.vocab = model->vocab,

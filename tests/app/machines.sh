@@ -48,6 +48,21 @@ for what in "2 split" "2 pipeline"; do
         --spec-type mtp --machines "$2" > "$dir/many" 2> "$dir/err"
     cmp -s "$dir/mtp" "$dir/many" || { echo "MTP, $what: other ids"; head -3 "$dir/err"; bad=1; }
 done
+# a model that drafts for itself by filling masks, with an adapter for drafts: all processes run its drafts
+"$tools/mkarch" dream-nld "$dir/nld.gguf" > /dev/null 2>&1 || { echo "mkarch failed"; bad=1; }
+"$tools/mklora" --match attn_output "$dir/nld.gguf" "$dir/lora.gguf" > /dev/null 2>&1 || { echo "mklora failed"; bad=1; }
+masks="run $dir/nld.gguf -q -t 1 --ids -n 40 -p 1_2_3 --temp 0.8 --seed 3"
+# shellcheck disable=SC2086
+"$aerie" $masks --spec-type none > "$dir/one" 2> /dev/null && [ -s "$dir/one" ] || { echo "dream-nld gives nothing"; bad=1; }
+for what in "2 split" "3 pipeline"; do
+    # shellcheck disable=SC2086
+    set -- $what
+    # shellcheck disable=SC2086
+    timeout 300 mpirun --oversubscribe -n "$1" "$aerie" $masks --spec-draft-lora "$dir/lora.gguf" --spec-type nld --stats \
+        --machines "$2" > "$dir/many" 2> "$dir/err"
+    cmp -s "$dir/one" "$dir/many" || { echo "masks, $what: other ids"; head -3 "$dir/err"; bad=1; }
+    grep -q "speculation: nld" "$dir/err" || { echo "masks, $what: it has no such drafts"; head -3 "$dir/err"; bad=1; }
+done
 # what a prompt leaves behind is kept: a group's file is that of one process, and either goes on from the other's
 "$aerie" run "$dir/a.gguf" -q -t 1 --ids -n 24 -p "some text" --temp 0 --prompt-cache "$dir/alone" > "$dir/one" 2> /dev/null
 for what in "2 split" "3 pipeline"; do

@@ -324,6 +324,28 @@ static void draft_itself(bench *b)
     ae_engine_rows_clear(b->engine);
 }
 
+/* Masks after two texts, as drafts of models that fill them: rows of a text see each other, with an adapter of these passes. */
+static void draft_masks(bench *b)
+{
+    const ae_hparams *h = &b->model->hparams;
+    static const uint8_t lacks[AE_MAX_LAYERS];
+    const ae_pass_mode mode = {h->experts.n ? h->experts.n_used : 0, lacks, b->adapts ? b->ranks[0].adapter : NULL};
+    aerie_error error = {0};
+    ae_tree tree = {0};
+    if (!ae_engine_may_join(b->ranks[0].net) || h->crosses) return;
+    for (int32_t i = 0; i < 5; i++) ae_tree_add(&tree, i - 1, i ? 7 : 9, 1);
+    ae_engine_rows_clear(b->engine);
+    for (uint32_t seq = 0; seq < 2; seq++) {
+        uint32_t first;
+        need(ae_engine_add_tree_from(b->engine, seq, &tree, 1, &first, &error), &error);
+        ae_engine_join_rows(b->engine, first, tree.n);
+    }
+    ae_engine_set_mode(b->engine, &mode);
+    run(b);
+    for (uint32_t seq = 0; seq < 2; seq++) assert_int_equal(ae_engine_commit(b->engine, seq, 0, NULL, 0), AERIE_OK);
+    ae_engine_rows_clear(b->engine);
+}
+
 static void adapt(bench *b, uint32_t seq, float scale)
 {
     ae_adapter_set set = {.n = scale != 0.0f};
@@ -463,6 +485,7 @@ static void story(bench *b)
     if (!b->model->hparams.crosses) look(b, 3, 8);
     for (uint32_t k = 0; k < 3; k++) draft(b, k, 5 + k);
     draft_itself(b);
+    draft_masks(b);
     go_on(b, (const uint32_t[]){0, 1, 2, 3, 4}, N_SEQS, 1);
     draft(b, 1, 77);
     draw_some(b, 4);
