@@ -98,19 +98,19 @@ typedef struct aerie_error {
 
 /* "0.1.0". Static storage. */
 AERIE_API const char *aerie_version(void);
-/* AERIE_VERSION_NUMBER of the library that runs, which may be newer than the header. */
+/* The AERIE_VERSION_NUMBER of the library that runs, which may be newer than the header. */
 AERIE_API uint32_t aerie_version_number(void);
-/* The sentence of the list above. Static storage. */
+/* Returns the sentence of the list above. Static storage. */
 AERIE_API const char *aerie_status_text(aerie_status status);
-/* Releases what a function documented to return owned memory gave out. NULL is fine. */
+/* Frees memory that a function of this library returned as the caller's. NULL is allowed. */
 AERIE_API void aerie_free(void *memory);
 
 /* ---- Log ------------------------------------------------------------------------------------ */
 
 typedef enum aerie_log_level {
-    AERIE_LOG_DEBUG,   /* what was measured or chosen */
+    AERIE_LOG_DEBUG,   /* what was measured or chosen; for developers */
     AERIE_LOG_INFO,    /* what was done */
-    AERIE_LOG_WARNING, /* something that the user may not expect; the work goes on */
+    AERIE_LOG_WARNING, /* something that the user may not expect; work continues */
 } aerie_log_level;
 
 /* "debug", "info", "warning"; NULL for an unknown value. */
@@ -120,9 +120,9 @@ AERIE_API const char *aerie_log_level_name(aerie_log_level level);
  * returned. */
 typedef void aerie_log_callback(void *user, aerie_log_level level, const char *sentence);
 
-/* Receives messages that are not failures. Given to a model it also serves the model's drafter heads and sessions that have
- * none of their own, so `user` outlives all of these. It is called by the thread that called the library (a session's by the
- * stepping thread), so by several threads at once if they share a model or a log. It may call functions that any thread may
+/* Receives messages that are not failures. A model's log also serves those of its drafter heads and sessions that have no log
+ * of their own, so `user` must outlive all of these. The thread that called the library calls it (for a session, the stepping
+ * thread), so several threads at once may do so if they share a model or a log. It may call functions that any thread may
  * call. */
 typedef struct aerie_log {
     aerie_log_callback *call; /* NULL: the model's log; for a model or grammar: no log */
@@ -133,7 +133,7 @@ typedef struct aerie_log {
 
 typedef struct aerie_model aerie_model;
 
-/* done of total bytes; called from the loading thread, first with 0, last with done = total. false cancels. */
+/* Reports that `done` of `total` bytes are loaded, first 0, last all; the loading thread calls it. Returning false cancels. */
 typedef bool aerie_progress(void *user, uint64_t done, uint64_t total);
 
 typedef enum aerie_rope_scaling {
@@ -148,16 +148,17 @@ AERIE_API const char *aerie_rope_scaling_name(aerie_rope_scaling scaling);
 /* false for an unknown name. */
 AERIE_API bool aerie_rope_scaling_parse(const char *name, aerie_rope_scaling *scaling);
 
-/* The rotation of positions (RoPE), for what should differ from the file. A negative number keeps the value of the file. */
+/* The rotation of positions (RoPE), where it differs from the file's. A negative number keeps the file's value. */
 typedef struct aerie_rope {
     size_t size;
     aerie_rope_scaling scaling; /* FILE with a `factor` means LINEAR if the file has no scaling */
     float freq_base;
     float factor;               /* positions are divided by it, so it multiplies the context; 1 turns scaling off */
     uint32_t n_ctx_orig;        /* YARN: the context that the model was trained for; 0: as in the file */
-    float yarn_ext_factor;      /* YARN: how far fast pairs keep their frequency, 1 fully, 0 not at all */
-    float yarn_attn_factor;     /* multiplies what YARN does to the attention's magnitude */
-    float yarn_beta_fast, yarn_beta_slow; /* YARN: turns over n_ctx_orig above which a pair is fast, below which slow */
+    float yarn_ext_factor;      /* YARN: how far high-frequency pairs keep their frequency: 1 fully, 0 not at all */
+    float yarn_attn_factor;     /* multiplies the factor by which YARN scales attention */
+    float yarn_beta_fast, yarn_beta_slow; /* YARN: turns over n_ctx_orig above which a pair keeps its frequency, and below which
+                                           * it is scaled */
 } aerie_rope;
 
 AERIE_INITIALISER(rope)
@@ -177,29 +178,29 @@ typedef struct aerie_model_params {
     size_t n_overrides;
     aerie_progress *progress; /* may be NULL */
     void *user;               /* for progress */
-    const char *backend;      /* by name, one of aerie_backend_names; NULL, "": the usual one. Several with commas between
-                               * ("cuda0,cuda1"): the layers are spread over them, in this order; the bytes stay the same */
+    const char *backend;      /* one of aerie_backend_names; NULL, "": the default. Several names with commas between them
+                               * ("cuda0,cuda1"): the layers are spread over these in order; the bytes stay the same */
     aerie_log log;
-    uint32_t n_gpu_layers;    /* so many of the last layers, the output counted as the very last one, lie on `backend`, the
+    uint32_t n_gpu_layers;    /* so many of the last layers, with the output counted as the very last one, lie on `backend`, the
                                * others on the processor; 0, or more than there are: all */
     uint32_t n_cpu_moe;       /* the experts of so many of the first layers lie on the processor */
-    uint32_t n_cpu_ffn;       /* the feed-forward blocks without experts of so many of the first layers, too */
+    uint32_t n_cpu_ffn;       /* the feed-forward blocks without experts of so many of the first layers lie there too */
     const float *tensor_split; /* [n_tensor_split] shares of the layers that devices of a list get; NULL: by free memory */
     size_t n_tensor_split;
     const struct aerie_machines *machines; /* several processes run the model together (aerie_extra.h); NULL: this one */
 } aerie_model_params;
 
-/* "cpu, ...": what aerie_model_params.backend may be. Static storage. */
+/* Returns the names that aerie_model_params.backend may have: "cpu, ...". Static storage. */
 AERIE_API const char *aerie_backend_names(void);
 
 AERIE_INITIALISER(model_params)
 
-/* *model is the caller's. params NULL: the defaults. Errors: IO, FORMAT, UNSUPPORTED (what, and what is known), MEMORY (how
- * much is needed), LIMIT (of a file), CANCELLED (by progress), ARGUMENT (an override that cannot be read, an unknown backend or
- * CPU level), INTERNAL. */
+/* Loads a model. *model is the caller's. params NULL: the defaults. Errors: IO, FORMAT, UNSUPPORTED (what, and what is known),
+ * MEMORY (how much is needed), LIMIT (of a file), CANCELLED (by progress), ARGUMENT (an override that cannot be read, an
+ * unknown backend or CPU level), INTERNAL. */
 AERIE_API aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie_model_params *params,
                                         aerie_error *error);
-/* After its sessions and drafter heads have been freed. NULL is fine. */
+/* Call it after the model's sessions and drafter heads have been freed. NULL is allowed. */
 AERIE_API void aerie_model_free(aerie_model *model);
 
 /* How the vectors of a text's tokens become the vector of the text. */
@@ -219,16 +220,16 @@ AERIE_API bool aerie_pooling_parse(const char *name, aerie_pooling *pooling);
 typedef struct aerie_model_info {
     const char *name, *arch, *tokenizer; /* lent by the model */
     const char *cpu_level;               /* kernels in use, e.g. "avx512"; "" for vocab_only */
-    const char *cpu_tiles;               /* from how many rows on tiles are used, as measured: "Q4_1 from 12 rows"; or "" */
+    const char *cpu_tiles;               /* number of rows from which tiles are used, as measured: "Q4_1 from 12 rows"; or "" */
     uint64_t n_params;                   /* weights in the file */
     uint64_t file_bytes;
-    uint64_t weight_bytes;               /* memory taken by weights, what is used from the mapped file not counted */
-    uint64_t load_bytes;                 /* read from the file into it */
-    double load_seconds, fill_seconds;   /* seconds for loading; the part of them for reading and repacking load_bytes */
+    uint64_t weight_bytes;               /* memory that weights take, not counting weights used from the mapped file */
+    uint64_t load_bytes;                 /* bytes read from the file into that memory */
+    double load_seconds, fill_seconds;   /* seconds for loading; the part of them spent reading and repacking load_bytes */
     uint32_t n_vocab, n_ctx_train, n_embd, n_layers, n_heads, n_kv_heads, n_ff;
     int32_t bos, eos;                    /* -1 = none */
     bool has_chat_template;
-    const char *chat_template;           /* its text (Jinja), lent; NULL if there is none */
+    const char *chat_template;           /* the template's text (Jinja), lent; NULL if there is none */
     bool is_encoder;                     /* makes embeddings only and cannot generate text */
     aerie_pooling pooling;               /* what AERIE_POOLING_AUTO stands for; AUTO for vocab_only */
     uint32_t n_experts, n_experts_used;  /* routed experts of a layer; experts used per token; 0 without experts */
@@ -239,24 +240,24 @@ typedef struct aerie_model_info {
 /* Fills *info. size: sizeof *info. */
 AERIE_API void aerie_model_info_get(const aerie_model *model, aerie_model_info *info, size_t size);
 
-/* Entries of the file's metadata, overrides included. */
+/* Returns the number of entries in the file's metadata, overrides included. */
 AERIE_API size_t aerie_model_n_metadata(const aerie_model *model);
-/* The key of entry i. *key is the caller's (aerie_free). Errors: ARGUMENT (there is no such entry), MEMORY. */
+/* Gives the key of entry i. *key is the caller's (aerie_free). Errors: ARGUMENT (there is no such entry), MEMORY. */
 AERIE_API aerie_status aerie_model_metadata_key(const aerie_model *model, size_t i, char **key, aerie_error *error);
-/* The value under a key as text, with the overrides that the model was loaded with: strings as they are, lists as
- * "[1, 2]" with strings in quotes; n (may be NULL) its bytes, type (may be NULL) "u32", "string", "array" ..., in static
- * storage. *value is the caller's (aerie_free); NULL, and OK, if there is no such key. Errors: MEMORY. */
+/* Gives the value of a key as text, after the overrides that the model was loaded with: strings as they are, lists as "[1, 2]"
+ * with strings in quotes. n (may be NULL): its bytes. type (may be NULL): "u32", "string", "array" ..., in static storage.
+ * *value is the caller's (aerie_free); it is NULL, with status OK, if there is no such key. Errors: MEMORY. */
 AERIE_API aerie_status aerie_model_metadata_get(const aerie_model *model, const char *key, char **value, size_t *n,
                                                 const char **type, aerie_error *error);
 
 /* ---- Text ------------------------------------------------------------------------------------ */
 
-/* Ids of text[0..n), any bytes. add_special: BOS/EOS where the model wants them; parse_special: text like <|im_start|>
- * becomes its control token. *tokens is owned by the caller (aerie_free). Errors: LIMIT (too long a text), UNSUPPORTED (aerie
- * does not know the model's tokenizer), MEMORY. */
+/* Gives the token ids of text[0..n), any bytes. add_special: BOS/EOS where the model wants them; parse_special: text like
+ * <|im_start|> becomes its control token. *tokens is the caller's (aerie_free). Errors: LIMIT (too long a text), UNSUPPORTED
+ * (aerie does not know the model's tokenizer), MEMORY. */
 AERIE_API aerie_status aerie_model_tokenize(const aerie_model *model, const char *text, size_t n, bool add_special,
                                             bool parse_special, int32_t **tokens, size_t *n_tokens, aerie_error *error);
-/* The bytes of the tokens, NUL-terminated, owned by the caller (aerie_free); special: control tokens are spelled out. Errors:
+/* Gives the bytes of the tokens, NUL-terminated; the caller's (aerie_free). special: control tokens are spelled out. Errors:
  * ARGUMENT (a token out of range), MEMORY. */
 AERIE_API aerie_status aerie_model_detokenize(const aerie_model *model, const int32_t *tokens, size_t n_tokens, bool special,
                                               char **text, size_t *n, aerie_error *error);
@@ -274,7 +275,7 @@ typedef enum aerie_token_type {
 } aerie_token_type;
 
 typedef struct aerie_token_info {
-    const char *text; /* [n_text] its bytes, control tokens spelled out; lent by the model, not NUL-terminated */
+    const char *text; /* [n_text] the token's bytes, with control tokens spelled out; lent by the model, not NUL-terminated */
     size_t n_text;
     aerie_token_type type;
     float score;      /* 0 in vocabularies without scores */
@@ -300,11 +301,11 @@ typedef enum aerie_special {
     AERIE_SPECIAL_FIM_SEP,
 } aerie_special;
 
-/* The id, by the file's key or, for FIM tokens and SEP, by the usual spellings; -1: the model has none. */
+/* Returns the id, from the file's key or, for FIM tokens and SEP, from the usual spellings; -1: the model has none. */
 AERIE_API int32_t aerie_model_token_special(const aerie_model *model, aerie_special which);
-/* Whether what aerie_model_tokenize with add_special returns begins with BOS. */
+/* Whether aerie_model_tokenize with add_special puts BOS at the beginning. */
 AERIE_API bool aerie_model_adds_bos(const aerie_model *model);
-/* Whether it ends with EOS. */
+/* Whether it puts EOS at the end. */
 AERIE_API bool aerie_model_adds_eos(const aerie_model *model);
 
 typedef struct aerie_message {
@@ -312,7 +313,7 @@ typedef struct aerie_message {
     const char *content; /* UTF-8 */
 } aerie_message;
 
-/* A text and its name in messages, such as a file's. data NULL: none. */
+/* A text, and the name that messages give it, such as a file's. data NULL: no text. */
 typedef struct aerie_text {
     const char *data; /* [n] */
     size_t n;
@@ -326,9 +327,9 @@ typedef struct aerie_chat {
     const aerie_message *turns; /* [n_turns] the messages; NULL: those of the JSON */
     size_t n_turns;
     aerie_text messages;      /* JSON: a list of messages, or an object with "messages", "tools", "chat_template_kwargs" */
-    aerie_text tools;         /* JSON: a list; takes the place of the object's */
+    aerie_text tools;         /* JSON: a list; replaces the "tools" of `messages` */
     aerie_text variables;     /* JSON: an object with further variables for the template, such as enable_thinking */
-    const char *bos, *eos;    /* its bos_token and eos_token; NULL: the model's, "" without a model */
+    const char *bos, *eos;    /* the template's bos_token and eos_token; NULL: the model's, "" without a model */
     bool no_generation_prompt;
     bool special_in_messages; /* aerie_model_chat_tokens: control tokens spelled in messages and tools are control tokens too */
 } aerie_chat;
@@ -342,21 +343,21 @@ AERIE_INITIALISER(chat)
  * template and no model, or no messages), MEMORY. */
 AERIE_API aerie_status aerie_model_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n,
                                                aerie_error *error);
-/* Templates that many models share, by llama.cpp's names: "chatml", "llama3", "gemma" ... Jinja text in static storage; NULL
- * for an unknown name. A model without a template of its own is best tried with "chatml". */
+/* Returns a template that many models share, by llama.cpp's name for it: "chatml", "llama3", "gemma" ... Jinja text in static
+ * storage; NULL for an unknown name. For a model without a template of its own, try "chatml" first. */
 AERIE_API const char *aerie_chat_template_builtin(const char *name);
-/* Name i of them; NULL after the last. */
+/* Returns the i-th name of such a template; NULL after the last one. */
 AERIE_API const char *aerie_chat_template_name(size_t i);
-/* The tokens of a conversation: what aerie_model_chat_render writes, tokenized so that control tokens come from the template
- * alone. A message or tool that spells one ("<|im_end|>") is text, also in part, unless chat->special_in_messages. Texts
- * without such spellings have the tokens that aerie_model_chat_tokenize gives. text and n, which may be NULL, receive what was
- * written. *tokens and *text are the caller's (aerie_free). Errors: those of aerie_model_chat_render and
- * aerie_model_tokenize. */
+/* Gives the tokens of a conversation: the text of aerie_model_chat_render, tokenized so that control tokens come from the
+ * template alone. Where a message or tool spells one ("<|im_end|>"), wholly or in part, it is ordinary text, unless
+ * chat->special_in_messages. Texts without such spellings have the tokens that aerie_model_chat_tokenize gives. text and n,
+ * which may be NULL, receive the rendered text. *tokens and *text are the caller's (aerie_free). Errors: those of
+ * aerie_model_chat_render and aerie_model_tokenize. */
 AERIE_API aerie_status aerie_model_chat_tokens(const aerie_model *model, const aerie_chat *chat, int32_t **tokens,
                                                size_t *n_tokens, char **text, size_t *n, aerie_error *error);
-/* Tokens of a prompt in which every control token that is spelled is meant: as aerie_model_tokenize with add_special and
- * parse_special, but a BOS that a template wrote is not doubled. *tokens is the caller's (aerie_free). Errors: those of
- * aerie_model_tokenize. */
+/* Gives the tokens of a prompt in which every spelled control token is meant as one. Works like aerie_model_tokenize with
+ * add_special and parse_special, but does not double a BOS that a template wrote. *tokens is the caller's (aerie_free). Errors:
+ * those of aerie_model_tokenize. */
 AERIE_API aerie_status aerie_model_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens,
                                                  size_t *n_tokens, aerie_error *error);
 
@@ -378,48 +379,49 @@ typedef enum aerie_sampler {
 
 #define AERIE_MAX_SAMPLERS 16 /* steps in a chain */
 
-/* llama.cpp's: "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature". NULL for END and
- * unknown values. */
+/* Returns llama.cpp's name: "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature". NULL
+ * for END and unknown values. */
 AERIE_API const char *aerie_sampler_name(aerie_sampler sampler);
-/* The letter of each, in the same order: 'e', 'd', 's', 'k', 'y', 'p', 'm', 'x', 't'. 0 for END and unknown values. */
+/* Returns the step's letter, in the same order: 'e', 'd', 's', 'k', 'y', 'p', 'm', 'x', 't'. 0 for END and unknown values. */
 AERIE_API char aerie_sampler_letter(aerie_sampler sampler);
-/* Also by llama.cpp's other spellings ("top-k", "nucleus", "temp" ...). false for an unknown name. */
+/* Also knows llama.cpp's other spellings ("top-k", "nucleus", "temp" ...). Returns false for an unknown name. */
 AERIE_API bool aerie_sampler_parse(const char *name, aerie_sampler *sampler);
 
 typedef struct aerie_logit_bias {
     int32_t token;
-    float bias; /* added to the logit; -INFINITY: never, INFINITY: always */
+    float bias; /* added to the logit; -INFINITY: the token never comes, INFINITY: it always comes */
 } aerie_logit_bias;
 
-/* Same parameters, seed and prompt: same tokens, whatever speculation, threads or load (law 1). */
+/* How tokens are drawn. Equal parameters, seed and prompt give equal tokens, whatever speculation, threads or load (law 1). */
 typedef struct aerie_sampling {
     float temperature;       /* <= 0: greedy */
     int32_t top_k;           /* <= 0: off */
     float top_p;             /* >= 1: off */
     float min_p;             /* <= 0: off */
-    float repeat_penalty;    /* 1: off; > 1 divides positive and multiplies other logits of seen tokens */
+    float repeat_penalty;    /* 1: off; above 1: divides the positive logits of seen tokens and multiplies the others */
     float presence_penalty;  /* 0: off; subtracted once for a seen token */
-    float frequency_penalty; /* 0: off; subtracted for each time it was seen */
+    float frequency_penalty; /* 0: off; subtracted each time a token was seen */
     int32_t penalty_last_n;  /* number of newest tokens that count as seen; 0: off, -1: all */
     uint64_t seed;
     float typical_p;         /* >= 1: off */
     float top_n_sigma;       /* <= 0: off */
     float xtc_probability;   /* probability of removing the likeliest tokens; <= 0: off */
     float xtc_threshold;     /* tokens at least this likely are removed, except the least likely of them; > 0.5: off */
-    float dynatemp_range;    /* temperature +- this, by entropy; <= 0: off */
+    float dynatemp_range;    /* the temperature varies by +- this with the entropy; <= 0: off */
     float dynatemp_exponent;
     float dry_multiplier;    /* 0: off; else a token that would prolong a repetition of n tokens loses
                               * multiplier * base^(n - allowed length) */
     float dry_base;          /* >= 1 */
-    int32_t dry_allowed_length, dry_penalty_last_n; /* shorter repetitions are free; tokens looked back at, 0: off, -1: all */
-    const char *const *dry_breakers; /* [n_dry_breakers] texts over which no repetition reaches; lent */
+    int32_t dry_allowed_length, dry_penalty_last_n; /* longest repetition that is free; newest tokens that are searched, 0: off,
+                                                     * -1: all */
+    const char *const *dry_breakers; /* [n_dry_breakers] texts that end a repetition; lent */
     size_t n_dry_breakers;
-    int32_t mirostat;        /* 0: off; 2: mirostat 2.0; then only logit bias and temperature of the other steps apply */
+    int32_t mirostat;        /* 0: off; 2: mirostat 2.0: of the other steps only logit bias and temperature apply */
     float mirostat_tau, mirostat_eta; /* target surprise (bits), learning rate */
     uint32_t min_keep;       /* typical-p, top-p, min-p and XTC leave at least so many candidates */
     const aerie_logit_bias *logit_bias; /* [n_logit_bias] applied before everything else; lent */
     size_t n_logit_bias;
-    aerie_sampler samplers[AERIE_MAX_SAMPLERS]; /* the order of steps, ended by END; without TEMPERATURE it is 1 */
+    aerie_sampler samplers[AERIE_MAX_SAMPLERS]; /* the order of the steps, ended by END; without TEMPERATURE, 1 is used */
     uint64_t reserved[16];
 } aerie_sampling;
 
@@ -428,19 +430,19 @@ AERIE_API aerie_sampling aerie_sampling_default(void);
 
 /* ---- Grammars ------------------------------------------------------------------------------------ */
 
-/* The texts that an answer may be, as an automaton over bytes: only tokens that continue a text of the grammar are drawn, with
- * and without speculation the same (law 1). Immutable; may be shared by threads and sessions. */
+/* The set of texts that an answer may be, as an automaton over bytes. Only tokens that continue such a text are drawn, and they
+ * are the same with and without speculation (law 1). Immutable; threads and sessions may share it. */
 typedef struct aerie_grammar aerie_grammar;
 
-/* GBNF as llama.cpp has it; the text begins with the rule `root`. *grammar is the caller's. Errors: FORMAT (line and
+/* Reads GBNF in llama.cpp's syntax; the text begins with the rule `root`. *grammar is the caller's. Errors: FORMAT (line and
  * column), LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, size_t n, aerie_error *error);
 typedef struct aerie_schema_params {
     size_t size;
-    bool standard; /* all that the standard accepts; else, as in llama.cpp, objects with properties have no others unless
-                    * additionalProperties says so, and keywords of one type imply it */
+    bool standard; /* accept all that the standard accepts; otherwise, as in llama.cpp, objects with properties have no further
+                    * ones unless additionalProperties allows them, and keywords of one type imply that type */
     bool strict;   /* what a grammar cannot enforce is an error instead of a warning */
-    aerie_log log; /* told of what a grammar cannot enforce */
+    aerie_log log; /* receives a sentence about what a grammar cannot enforce */
 } aerie_schema_params;
 
 AERIE_INITIALISER(schema_params)
@@ -450,38 +452,38 @@ AERIE_INITIALISER(schema_params)
  * Errors: FORMAT (not JSON, not a schema), UNSUPPORTED (params->strict: a keyword and its place), LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n,
                                                    const aerie_schema_params *params, aerie_error *error);
-/* At any time: requests that still use it keep it. NULL is fine. */
+/* May be called at any time: requests that still use the grammar keep it. NULL is allowed. */
 AERIE_API void aerie_grammar_free(aerie_grammar *grammar);
-/* Is text[0..n) a text of the grammar? *n_good: bytes of it that some text of the grammar begins with. Errors: LIMIT (the
- * grammar has too many ways to go on, or nests too deep), MEMORY. */
+/* Whether text[0..n) matches the grammar. *n_good: the length of its longest prefix with which a text of the grammar can begin.
+ * Errors: LIMIT (the grammar has too many ways to continue, or nests too deeply), MEMORY. */
 AERIE_API aerie_status aerie_grammar_check(const aerie_grammar *grammar, const char *text, size_t n, bool *accepted,
                                            size_t *n_good, aerie_error *error);
 
 /* ---- Speculation ---------------------------------------------------------------------------------- */
 
 #define AERIE_MAX_DRAFT 64 /* nodes of a draft tree */
-#define AERIE_MAX_DRAFTERS 8 /* that one session chooses from */
+#define AERIE_MAX_DRAFTERS 8 /* most drafters that one session chooses from */
 #define AERIE_MOE_TRIAL (-2) /* aerie_spec.moe_experts */
 #define AERIE_MAX_TAPS 8
-#define AERIE_TAP_NORMED UINT32_MAX /* after the final norm: what the output head multiplies */
+#define AERIE_TAP_NORMED UINT32_MAX /* the residual stream after the final norm, which the output head multiplies */
 
 typedef enum aerie_spec_type {
-    AERIE_SPEC_AUTO,   /* what is available: head, draft model, with aerie_spec.inner HIER, NLD, MOE; else n-gram */
+    AERIE_SPEC_AUTO,   /* whatever there is: a head, a draft model (inner: HIER), NLD, MOE; otherwise n-grams */
     AERIE_SPEC_NONE,
-    AERIE_SPEC_NGRAM,  /* continues text seen before in prompt and output; needs nothing */
-    AERIE_SPEC_DRAFT,  /* a second model; its vocabulary may be another (aerie_session_overlap) */
+    AERIE_SPEC_NGRAM,  /* continues text seen before in prompt and output; needs no weights */
+    AERIE_SPEC_DRAFT,  /* a second model, possibly with another vocabulary (aerie_session_overlap) */
     AERIE_SPEC_EAGLE,  /* "draft-eagle": a head trained for the model, from its hidden rows: EAGLE-1 and 2 */
     AERIE_SPEC_EAGLE3, /* "draft-eagle3": EAGLE-3 and 3.1 */
     AERIE_SPEC_MEDUSA, /* "draft-medusa" */
     AERIE_SPEC_MTP,    /* "draft-mtp": the model's own blocks for tokens further ahead, from its file or one beside it */
     AERIE_SPEC_MOE,    /* "moe": the model itself, with fewer experts, or without some of its blocks (docs/speculation.md) */
-    AERIE_SPEC_HIER,   /* "hier": a model between both, for which a drafter of its own drafts */
+    AERIE_SPEC_HIER,   /* "hier": a model of intermediate size, with a drafter of its own */
     AERIE_SPEC_DFLASH, /* "draft-dflash": a head that predicts a block of tokens in one pass */
-    AERIE_SPEC_DSPARK, /* "draft-dspark": the same, and each token given the one before it */
-    AERIE_SPEC_NLD,    /* "nld": a model trained to denoise as well: itself, masks after the text (docs/diffusion.md) */
+    AERIE_SPEC_DSPARK, /* "draft-dspark": the same, but each token depends on the one before it */
+    AERIE_SPEC_NLD,    /* "nld": a model trained to denoise too drafts for itself by filling masks (docs/diffusion.md) */
 } aerie_spec_type;
 
-/* "auto", "none", ...; NULL for an unknown value. The reverse: false for an unknown name. */
+/* Returns "auto", "none", ...; NULL for an unknown value. The reverse returns false for an unknown name. */
 AERIE_API const char *aerie_spec_type_name(aerie_spec_type type);
 AERIE_API bool aerie_spec_type_parse(const char *name, aerie_spec_type *type);
 
@@ -493,7 +495,7 @@ typedef enum aerie_tree {
     AERIE_TREE_OFF,     /* chains */
     AERIE_TREE_AUTO,    /* branches that are likely enough, pruned to what pays */
     AERIE_TREE_STATIC,  /* EAGLE-1's tree of 25 nodes (heads) */
-    AERIE_TREE_DYNAMIC, /* EAGLE-2: expand the best, rank all again (heads) */
+    AERIE_TREE_DYNAMIC, /* EAGLE-2: the best nodes are expanded, then all are ranked again (heads) */
 } aerie_tree;
 
 /* "off", "auto", "static", "dynamic"; NULL for an unknown value. */
@@ -504,32 +506,33 @@ AERIE_API bool aerie_tree_parse(const char *name, aerie_tree *tree);
 typedef struct aerie_spec {
     aerie_spec_type type;
     const aerie_model *draft_model; /* for DRAFT and HIER; outlives the session */
-    const aerie_drafter_head *head;         /* for the types "draft-..." but DRAFT; outlives the session */
+    const aerie_drafter_head *head;         /* for the types "draft-..."; outlives the session */
     uint32_t n_max;                 /* tokens drafted ahead, 1 to AERIE_MAX_DRAFT */
     uint32_t n_min;                 /* drafts shorter than this are not verified */
     float p_min;                    /* paths less likely than this are not drafted */
     aerie_tree tree;
-    uint32_t n_nodes;               /* of a tree, at most; 0 = AERIE_MAX_DRAFT */
+    uint32_t n_nodes;               /* most nodes of a tree; 0 = AERIE_MAX_DRAFT */
     uint32_t top_k;                 /* trees: children considered per node; 0: chosen by the drafter */
-    uint32_t window, n_sinks;       /* heads: see only the newest `window` positions and the first n_sinks, in whole 64;
+    uint32_t window, n_sinks;       /* heads: see only the newest `window` positions and the first n_sinks, in multiples of 64;
                                      * 0: as the head was made */
-    bool ngram;                     /* all but AUTO, NONE and NGRAM, trees AUTO and OFF: besides its own drafts, text
-                                     * seen before is continued */
-    bool optional;                  /* AUTO: a head or draft model that cannot be used is left out, with a warning, instead of
-                                     * failing the session */
+    bool ngram;                     /* also continue text seen before, for all types but AUTO, NONE and NGRAM, with trees AUTO
+                                     * and OFF */
+    bool optional;                  /* AUTO: a head or draft model that cannot be used is left out with a warning, instead of
+                                     * making the session fail */
     /* MOE. Layers are listed from 0 on, as in "0-3,7,20-"; the lists are read by aerie_session_create, not kept */
     int32_t moe_experts;            /* routed experts of a row in passes that draft: -1 all, 0 the shared expert alone, n the n
-                                     * best with the weight of all; AERIE_MOE_TRIAL: 0, 1, a quarter or half, as is fastest */
+                                     * best with the weight of all; AERIE_MOE_TRIAL: 0, 1, a quarter or half, whichever is
+                                     * fastest */
     const char *moe_layers;         /* layers that draft with moe_experts, the others with all; NULL: every layer */
     const char *skip_attn, *skip_ffn; /* layers that draft without attention, and without feed-forward block; NULL: none */
     /* HIER: draft_model is the intermediate model, with the same tokens as the model */
-    const struct aerie_spec *inner; /* what drafts for draft_model, which may be HIER in turn; NULL: n-grams. Read by
-                                     * aerie_session_create, not kept, but the models in it must outlive the session */
-    uint32_t min_draft_length;      /* draft_model drafts at least so many tokens, if it is asked for as many, and ends with the
-                                     * pass that reaches that; 0: 6 */
+    const struct aerie_spec *inner; /* what drafts for draft_model; it may be HIER in turn; NULL: n-grams. aerie_session_create
+                                     * reads it and does not keep it, but the models in it must outlive the session */
+    uint32_t min_draft_length;      /* tokens that draft_model drafts at least, if it is asked for as many: it stops with the
+                                     * pass that reaches this number; 0: 6 */
     uint32_t ngram_memory;          /* n-grams: how many tokens of ended requests are kept for drafts of later requests of
                                      * the same scope; the oldest are forgotten first; 0: none */
-    const struct aerie_adapter *adapter; /* NLD: applied in drafts alone; outlives the session; NULL: none */
+    const struct aerie_adapter *adapter; /* NLD: an adapter that only drafts use; outlives the session; NULL: none */
     uint64_t reserved[10];
 } aerie_spec;
 
@@ -551,7 +554,7 @@ typedef struct aerie_adapter aerie_adapter;
 
 #define AERIE_MAX_ADAPTERS 16 /* of a request */
 
-/* One adapter of a request. */
+/* An adapter that a request uses. */
 typedef struct aerie_adapter_use {
     uint32_t adapter; /* number in the session's list, from 0 */
     float scale;      /* 1: as trained; 0: as if it were not listed */
@@ -561,7 +564,7 @@ typedef struct aerie_adapter_use {
 
 typedef struct aerie_session aerie_session;
 
-/* How keys and values are stored in the cache. Outputs differ between types; for each type law 1 holds. */
+/* How the cache stores keys and values. Outputs differ between types; law 1 holds for each type. */
 typedef enum aerie_kv_type {
     AERIE_KV_F16,
     AERIE_KV_Q8_0,      /* 8 bits and a scale for each row of a head: 53% of the memory of f16 */
@@ -583,32 +586,32 @@ typedef struct aerie_session_params {
     size_t size;
     uint32_t n_ctx;     /* positions per sequence; 0 = the smaller of 8192 and what the model was trained for;
                          * AERIE_CTX_TRAINED = what it was trained for (8192 if the file does not say) */
-    uint32_t n_seqs;    /* requests generated at once */
+    uint32_t n_seqs;    /* most requests that are generated at once */
     uint32_t n_kv;      /* positions of the KV cache, which all sequences share; raised to what one sequence may need. 0 = whole
                          * contexts for 4 sequences and an eighth of one for each further one. When it is full the youngest
                          * sequences wait and are computed again later: the same output, but more time */
     uint32_t n_batch;   /* prompt tokens per pass */
     uint32_t n_threads; /* 0 = a thread per core that this process may use */
-    aerie_kv_type kv_type; /* of the session, its draft model included */
+    aerie_kv_type kv_type; /* cache type of the session and of its draft model */
     uint32_t n_taps;       /* hidden rows for aerie_session_eval_features; 0: none */
-    uint32_t taps[AERIE_MAX_TAPS]; /* the residual stream before this layer, 0 to n_layers (after the last, before the final
-                                    * norm), or AERIE_TAP_NORMED */
+    uint32_t taps[AERIE_MAX_TAPS]; /* the layers whose input in the residual stream is tapped, 0 to n_layers (n_layers: the
+                                    * output of the last one, before the final norm), or AERIE_TAP_NORMED */
     aerie_spec spec;
-    aerie_pool *pool;       /* run on these threads, which outlive the session, instead of own ones; n_threads is not read then.
-                             * NULL: own threads */
-    uint32_t n_checkpoints; /* of models with recurrent layers: states kept to return to, of all sequences, beside one for the
-                             * end of each. A request whose prompt begins as an earlier one did is computed from the last of
-                             * these before they differ: the same output, but less time. Models with sliding or chunked
-                             * windows keep one window for every four of them; others need none */
+    aerie_pool *pool;       /* threads to run on, which outlive the session; n_threads is not read then. NULL: own threads */
+    uint32_t n_checkpoints; /* for models with recurrent layers: states to return to, for all sequences, in addition to one for
+                             * the end of each. A request whose prompt begins like an earlier one's is computed from the last
+                             * such state before they differ: the same output, but less time. Models with sliding or chunked
+                             * windows keep one window for every four; other models need none */
     aerie_log log;
-    const aerie_adapter *const *adapters; /* [n_adapters] of the same model, that requests may use; the list is copied, the
-                                           * adapters outlive the session */
+    const aerie_adapter *const *adapters; /* [n_adapters] adapters of the same model that requests may use; the list is copied,
+                                           * the adapters outlive the session */
     size_t n_adapters;
-    uint32_t max_pause; /* milliseconds that a pass should last at most while answers are generated: prompts that come in take
-                         * fewer rows of it, but together at least 16. Outputs do not depend on it. 0 = no bound */
+    uint32_t max_pause; /* milliseconds that a pass should last at most while answers are generated: new prompts get fewer rows
+                         * of it, but together at least 16. Outputs do not depend on it. 0 = no bound */
     uint32_t n_waiting; /* requests that may wait while n_seqs run; aerie_session_submit refuses more (BUSY). 0 = 4096 */
-    uint32_t max_turn;  /* tokens after which a request may lose its slot to one that waits and go on later: the same output;
-                         * clients and groups have equal shares (docs/serving.md). 0 = first come, first served, to the end */
+    uint32_t max_turn;  /* tokens after which a request may lose its slot to one that waits, and continue later: the same
+                         * output; clients and groups have equal shares (docs/serving.md). 0 = first come, first served, to the
+                         * end */
 } aerie_session_params;
 
 AERIE_INITIALISER(session_params)
@@ -616,7 +619,7 @@ AERIE_INITIALISER(session_params)
  * too little), LIMIT (sessions of a group of processes), IO and FORMAT (weights that are read from the file now), INTERNAL. */
 AERIE_API aerie_status aerie_session_create(aerie_session **session, const aerie_model *model,
                                             const aerie_session_params *params, aerie_error *error);
-/* On the stepping thread, outside of callbacks. NULL is fine. */
+/* Belongs to the stepping thread, outside of callbacks. NULL is allowed. */
 AERIE_API void aerie_session_free(aerie_session *session);
 /* Positions of a sequence, as given or by default. */
 AERIE_API uint32_t aerie_session_n_ctx(const aerie_session *session);
@@ -625,14 +628,14 @@ AERIE_API uint32_t aerie_session_n_ctx(const aerie_session *session);
 typedef struct aerie_kv_use {
     uint32_t page;    /* positions of a page */
     uint32_t n_pages; /* in all */
-    uint32_t n_used;  /* that running sequences hold; the others are free, or keep prefixes until they are needed */
+    uint32_t n_used;  /* pages that running sequences hold; the others are free, or keep prefixes until they are needed */
 } aerie_kv_use;
 
 /* size: sizeof *use. On the thread that steps the session. */
 AERIE_API void aerie_session_kv_use(const aerie_session *session, aerie_kv_use *use, size_t size);
 /* The kind of drafter in use ("ngram", ...), after AUTO was resolved. */
 AERIE_API const char *aerie_session_spec_name(const aerie_session *session);
-/* The drafters that AUTO has to choose from, n-grams apart: the i-th one's type; NULL beyond them. */
+/* Returns the type of the i-th drafter that AUTO chooses from, not counting n-grams; NULL after the last one. */
 AERIE_API const char *aerie_session_drafter_name(const aerie_session *session, uint32_t i);
 
 /* ---- Generation ---------------------------------------------------------------------------------------- */
@@ -641,52 +644,52 @@ AERIE_API const char *aerie_session_drafter_name(const aerie_session *session, u
 #define AERIE_MAX_STOPS 64
 #define AERIE_MAX_STOP_BYTES 4096 /* of one stop string */
 
-/* A position that a sequence keeps: logits [n_vocab]; features [n_taps][n_embd] f32 as of aerie_session_eval_features, NULL in
- * a session without taps. Both are valid during the call. */
+/* Called for a position that a sequence keeps: logits [n_vocab]; features [n_taps][n_embd] f32 as in
+ * aerie_session_eval_features, NULL in a session without taps. Both are valid during the call. */
 typedef void aerie_row_callback(void *user, size_t i_request, size_t position, const float *logits, const float *features);
 
 typedef struct aerie_task aerie_task;                 /* a submitted request; see aerie_session_submit */
 typedef struct aerie_token_event aerie_token_event;
-/* Called for every emitted token, in order per request; false ends that request. When a request has ended, one more
- * event has token -1 and the bytes that were held back (an incomplete character, the beginning of a stop string), mostly none;
- * its statistics are final then. A request that was refused has a single event, with token -1 and `refused`. */
+/* Called for every emitted token, in order per request; returning false ends that request. When a request has ended, one more
+ * event has token -1 and the bytes that were held back (an incomplete character, the beginning of a stop string), which are
+ * mostly none; its statistics are final then. A request that was refused has a single event, with token -1 and `refused`. */
 typedef bool aerie_token_callback(void *user, const aerie_token_event *event);
 
 typedef struct aerie_request {
     size_t size;
     const int32_t *tokens; /* [n_tokens] the prompt, at least one */
     size_t n_tokens;
-    const void *saved;     /* [n_saved] bytes of a sequence that goes on (see "Saved sequences"), in place of tokens */
+    const void *saved;     /* [n_saved] bytes of a sequence to continue (see "Saved sequences"), instead of tokens */
     size_t n_saved;
-    uint32_t n_predict;    /* tokens of the answer at most, those of a saved one included; 0 = until the context is full */
+    uint32_t n_predict;    /* most tokens of the answer, including those of a saved one; 0 = until the context is full */
     bool ignore_eos;       /* do not stop at an end-of-generation token */
     aerie_sampling sampling;
-    uint32_t n_logprobs;      /* likeliest tokens told with each token, up to AERIE_MAX_LOGPROBS; 0: no log-probabilities */
+    uint32_t n_logprobs;      /* likeliest tokens reported with each token, up to AERIE_MAX_LOGPROBS; 0: no log-probabilities */
     const char *const *stop;  /* [n_stop] texts that end the answer, see AERIE_STOP_STRING */
     size_t n_stop;
     aerie_progress *progress; /* called with `user` between passes over the prompt; false ends the request. May be NULL */
-    const aerie_grammar *grammar; /* of the answer; NULL: any text */
+    const aerie_grammar *grammar; /* grammar of the answer; NULL: any text */
     aerie_row_callback *row; /* called with `user` for every position of prompt and answer that is run, in
                               * order and after the callback of the token drawn from it. The last token of an answer that does
                               * not end by itself (EOG) may never be run. NULL: not called */
-    size_t id;                    /* told with its events and rows; aerie_session_generate numbers requests itself */
+    size_t id;                    /* given in the request's events and rows; aerie_session_generate numbers requests itself */
     aerie_token_callback *token;  /* called by aerie_session_step for its events; NULL: they wait for aerie_session_poll.
                                    * aerie_session_generate sets it */
     void *user;                   /* for token, progress and row; aerie_session_generate sets it */
-    bool special; /* control tokens but those that end a generation are part of the text, spelled out; stop strings see them */
+    bool special; /* the text includes control tokens, spelled out, except those that end a generation; stop strings see them */
     const aerie_adapter_use *adapters; /* [n_adapters] at most AERIE_MAX_ADAPTERS, each once, in any order; none: the model as
-                                        * it is. A saved sequence goes on with those that it was saved with */
+                                        * it is. A saved sequence continues with those that it was saved with */
     size_t n_adapters;
-    uint64_t scope; /* in the KV cache and the drafters it finds only what requests of the same scope left or are about to
-                     * compute, so that neither statistics nor times reveal the text of others. 0: the common scope */
-    bool no_drafts; /* nothing is drafted for it; what follows changes speed alone, too */
-    uint32_t draft_max, draft_min; /* as n_max, n_min and p_min of the session, which they can only narrow; 0: as it has them */
+    uint64_t scope; /* the request uses only what requests of the same scope left, or are about to compute, in the KV cache and
+                     * the drafters, so that neither statistics nor times reveal the text of others. 0: the common scope */
+    bool no_drafts; /* nothing is drafted for the request; this field and the next three change only speed */
+    uint32_t draft_max, draft_min; /* like the session's n_max, n_min and p_min, which they can only narrow; 0: the session's */
     float draft_p_min;
-    const struct aerie_chunk *chunks; /* [n_chunks] (aerie_extra.h) the prompt in place of tokens; without `row` */
+    const struct aerie_chunk *chunks; /* [n_chunks] (aerie_extra.h) the prompt, instead of tokens; not together with `row` */
     size_t n_chunks;
-    uint64_t client, group; /* for max_turn: the client; its group of requests, such as several answers to one; 0: none */
+    uint64_t client, group; /* for max_turn: the client and its group of requests, such as several answers to one; 0: none */
     const struct aerie_diffusion *diffusion; /* (aerie_extra.h) settings of models that denoise; NULL: the defaults */
-    const int32_t *expected; /* [n_expected] how the answer probably begins: n-grams that remember draft it */
+    const int32_t *expected; /* [n_expected] the probable beginning of the answer, which n-grams with a memory draft */
     size_t n_expected;
 } aerie_request;
 
@@ -698,30 +701,30 @@ typedef enum aerie_stop {
     AERIE_STOP_LENGTH,  /* n_predict reached */
     AERIE_STOP_CONTEXT, /* the context is full */
     AERIE_STOP_CALLER,  /* the callback returned false */
-    AERIE_STOP_STRING,  /* the text came to a stop string. It may begin and end inside of tokens: of the texts' bytes, the first
-                         * stop string to end counts (of those that end together the longest), wherever tokens begin. The
-                         * text ends before it; the token that completed it is the last one, emitted and counted. */
+    AERIE_STOP_STRING,  /* the text reached a stop string. It may begin and end inside of tokens: the first stop string to end
+                         * in the text's bytes counts (the longest of those that end together), wherever tokens begin. The text
+                         * ends before it; the token that completed it is the last one, emitted and counted. */
     AERIE_STOP_GRAMMAR, /* the grammar's text is complete: nothing can follow */
-    AERIE_STOP_DEAD_END, /* the grammar leaves no token here: the vocabulary cannot spell what would follow, or a limit of the
+    AERIE_STOP_DEAD_END, /* the grammar allows no token here: the vocabulary cannot spell what would follow, or a limit of the
                           * automaton was reached; the answer is incomplete */
 } aerie_stop;
 
 typedef struct aerie_logprob {
     int32_t token;
-    float logprob; /* natural; -INFINITY where the model gives it no chance */
+    float logprob; /* natural logarithm; -INFINITY if the model rules the token out */
 } aerie_logprob;
 
 struct aerie_token_event {
     size_t i_request; /* the request's id; in aerie_session_generate its index */
-    aerie_task *task; /* NULL for a request that was refused before it became one */
+    aerie_task *task; /* NULL for a request that was refused before it became a task */
     int32_t token;
-    const char *text;  /* [n_text] bytes that are certain with this token: whole UTF-8 characters; may be empty. What may
-                        * begin a stop string comes with a later token. */
+    const char *text;  /* [n_text] bytes that are final with this token: whole UTF-8 characters; may be empty. Bytes that may
+                        * begin a stop string come with a later token. */
     size_t n_text;
     uint32_t draft_depth; /* 0: decoded by the target; k: the k-th token of an accepted draft */
-    /* With n_logprobs: by the target's softmax over its whole vocabulary, before all samplers and at temperature 1, so the same
-     * with and without speculation. */
-    float logprob;              /* of the token; 0 without n_logprobs */
+    /* With n_logprobs: the target's softmax over its whole vocabulary, before all samplers and at temperature 1, so it is the
+     * same with and without speculation. */
+    float logprob;              /* log-probability of the token; 0 without n_logprobs */
     const aerie_logprob *top;   /* [n_top] the likeliest, best first */
     uint32_t n_top;
     const aerie_error *refused; /* with token -1: why the request was refused; NULL: it was served */
@@ -730,23 +733,25 @@ struct aerie_token_event {
 
 typedef struct aerie_stats {
     uint32_t n_prompt, n_cached; /* prompt tokens; tokens found in the KV cache, those of a saved answer included */
-    uint32_t n_generated;        /* tokens of the answer, those of a saved one included */
+    uint32_t n_generated;        /* tokens of the answer, including those of a saved one */
     uint32_t n_passes;           /* target passes after the prompt */
-    uint32_t n_preempted;        /* times that its part of the KV cache was given to older requests, and computed again later */
+    uint32_t n_preempted;        /* times that older requests took its part of the KV cache, which was computed again later */
     uint32_t n_drafted, n_accepted;
     uint32_t drafted_at[AERIE_MAX_DRAFT];  /* [depth - 1] nodes verified */
     uint32_t accepted_at[AERIE_MAX_DRAFT]; /* [depth - 1] */
-    uint32_t tried_at[AERIE_MAX_DRAFT]; /* [depth - 1] passes that accepted all before this depth of their draft; [0]: all */
+    uint32_t tried_at[AERIE_MAX_DRAFT]; /* [depth - 1] passes that accepted all nodes before this depth of their draft; [0]:
+                                         * all */
     double prompt_seconds, decode_seconds;
     double target_seconds, draft_seconds, sample_seconds; /* shares of decode_seconds */
-    uint64_t n_masks, n_mask_hits; /* of a grammar: masks over the vocabulary computed; found again */
-    uint64_t n_mask_checks;        /* single tokens tried instead */
-    double mask_seconds;           /* for all of these; a share of sample_seconds */
+    uint64_t n_masks, n_mask_hits; /* masks over the vocabulary that the grammar needed: computed anew; found again */
+    uint64_t n_mask_checks;        /* tokens that were checked singly instead */
+    double mask_seconds;           /* seconds for all masks and checks; a part of sample_seconds */
     aerie_stop stop;
-    aerie_error error; /* status OK, or why this request was refused: alone, and without any token */
-    uint32_t drafted_by[AERIE_MAX_DRAFTERS];  /* passes that verified a draft of this one (aerie_session_drafter_name), ... */
-    uint32_t accepted_by[AERIE_MAX_DRAFTERS]; /* ... and tokens of these that were accepted; n-grams apart */
-    uint32_t n_parked; /* times that it gave its slot to another request (aerie_session_params.max_turn) */
+    aerie_error error; /* status OK, or why this request was refused; it then has no tokens */
+    uint32_t drafted_by[AERIE_MAX_DRAFTERS];  /* passes that verified a draft of this drafter (aerie_session_drafter_name)
+                                               * ... */
+    uint32_t accepted_by[AERIE_MAX_DRAFTERS]; /* ... and its tokens that were accepted; n-grams are not counted */
+    uint32_t n_parked; /* times that the request gave its slot to another one (aerie_session_params.max_turn) */
 } aerie_stats;
 
 /* Gives the session a request, which is checked now and begun by a later step. All that it points to is copied. *task is the
@@ -763,21 +768,21 @@ AERIE_API aerie_status aerie_session_step(aerie_session *session, aerie_error *e
 /* The next event of a request without a token callback; NULL: there is none now. Valid until the next call of
  * aerie_session_poll or aerie_session_step. The stepping thread. */
 AERIE_API const aerie_token_event *aerie_session_poll(aerie_session *session);
-/* Waits until there is something to step, at most so many seconds; true: there is. The stepping thread. */
+/* Waits until there is something to step, at most so many seconds; returns true if there is. The stepping thread. */
 AERIE_API bool aerie_session_wait(aerie_session *session, double seconds);
-/* Tasks submitted that have not ended. */
+/* Returns the number of submitted tasks that have not ended. */
 AERIE_API size_t aerie_session_n_tasks(const aerie_session *session);
 /* The task ends at the next step with AERIE_STOP_CALLER, if it has not ended by then. Any thread. */
 AERIE_API void aerie_task_cancel(aerie_task *task);
-/* Whether its last event was told or waits to be polled. Any thread. */
+/* Whether the task's last event was reported or waits to be polled. Any thread. */
 AERIE_API bool aerie_task_ended(const aerie_task *task);
-/* The slot that it runs in, or ran in, below n_seqs; -1: it waits for one. Any thread. */
+/* Returns the slot in which the task runs or ran, below n_seqs; -1: it waits for a slot. Any thread. */
 AERIE_API int32_t aerie_task_slot(const aerie_task *task);
-/* How many tasks wait for a slot for longer than this one; 0 while it has one or has ended. The stepping thread. */
+/* Returns how many tasks have waited longer for a slot than this one; 0 while it has one or has ended. The stepping thread. */
 AERIE_API size_t aerie_task_n_ahead(const aerie_task *task);
-/* Final once the task has ended, and not to be read before; lent by the task. */
+/* Returns statistics, lent by the task. They are final once the task has ended, and must not be read before. */
 AERIE_API const aerie_stats *aerie_task_stats(const aerie_task *task);
-/* Cancels it if need be; no callback begins after the call. Any thread. NULL is fine. */
+/* Cancels the task if it has not ended; no callback begins after the call. Any thread. NULL is allowed. */
 AERIE_API void aerie_task_free(aerie_task *task);
 
 /* Generates all requests, up to n_seqs at once, on the calling thread, which is the stepping one. All have the size that the

@@ -16,15 +16,15 @@ typedef struct aerie_drafter_head_params {
     size_t size;
     uint32_t n_threads; /* for loading; 0 = a thread per core that this process may use */
     bool mmap, no_mmap; /* as in aerie_model_params */
-    uint32_t n_vocab;   /* a head that drafts from the model's whole vocabulary looks at its first n_vocab tokens only; 0:
-                         * at all of them */
+    uint32_t n_vocab;   /* for a head that drafts from the model's whole vocabulary: it considers only the first n_vocab tokens;
+                         * 0: all */
     aerie_log log;
 } aerie_drafter_head_params;
 
 AERIE_INITIALISER(drafter_head_params)
 
-/* Whether the file is a drafter head, going by its architecture, or holds MTP blocks without their model. false also when it
- * cannot be read. */
+/* Whether the file is a drafter head, by its architecture, or has MTP blocks without their model. Also false if it cannot be
+ * read. */
 AERIE_API bool aerie_file_is_drafter_head(const char *path);
 /* Finds the drafter head that comes with a model: the model's own file if it holds MTP blocks, else a file beside it that is
  * named after it. For "DIR/NAME-Q4_K_M.gguf" that is "DIR/NAME-Q4_K_M-eagle3.gguf", then "DIR/NAME-eagle3.gguf", then the same
@@ -37,12 +37,12 @@ AERIE_API aerie_status aerie_drafter_head_find(char **path, const char *model_pa
  * MEMORY, ARGUMENT (a model without weights), INTERNAL. */
 AERIE_API aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_model *model, const char *path,
                                                const aerie_drafter_head_params *params, aerie_error *error);
-/* After the sessions that use it have been freed. NULL is fine. */
+/* Call it after the sessions that use the head have been freed. NULL is allowed. */
 AERIE_API void aerie_drafter_head_free(aerie_drafter_head *head);
 
 typedef struct aerie_drafter_head_info {
     const char *name, *kind; /* lent; kind: "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant" */
-    aerie_spec_type type;    /* the speculation that it serves */
+    aerie_spec_type type;    /* the speculation type that the head serves */
     uint64_t n_params, weight_bytes;
     uint32_t n_embd, n_draft; /* width; tokens that it can draft */
     uint32_t n_taps, taps[AERIE_MAX_TAPS];
@@ -58,8 +58,8 @@ AERIE_API void aerie_drafter_head_info_get(const aerie_drafter_head *head, aerie
 typedef struct aerie_overlap {
     uint32_t n_target, n_draft; /* tokens, without fillers */
     uint32_t n_shared;
-    double vocab_share; /* n_shared / n_target; a session needs 0.05 */
-    double text_share;  /* of the bytes of a sample text those in shared tokens; a session needs 0.5 */
+    double vocab_share; /* n_shared / n_target; a session needs at least 0.05 */
+    double text_share;  /* share of a sample text's bytes that lie in shared tokens; a session needs at least 0.5 */
 } aerie_overlap;
 
 /* size: sizeof *overlap. false: there is no draft model, or its vocabulary is the target's. */
@@ -83,30 +83,32 @@ AERIE_API const char *aerie_machines_kind_name(aerie_machines_kind kind);
 /* false for an unknown name. */
 AERIE_API bool aerie_machines_kind_parse(const char *name, aerie_machines_kind *kind);
 
-/* All processes of a group are given the same. */
+/* Settings of a group; all of its processes must have the same. */
 typedef struct aerie_machines {
     size_t size;
     aerie_machines_kind kind;
-    const uint32_t *shares; /* [n_shares] of the work, 0 to 1000 for each process; NULL: by measured speed and free memory */
+    const uint32_t *shares; /* [n_shares] shares of the work, 0 to 1000 for each process; NULL: by measured speed and free
+                             * memory */
     size_t n_shares;
     bool insecure;          /* public addresses may be used */
-    bool verify;            /* all bytes of the processes' model files are compared, not some of each tensor */
+    bool verify;            /* compare all bytes of the processes' model files, not only samples of each tensor */
     double limit;           /* seconds after which a process that does not answer ends the group; 0: none */
 } aerie_machines;
 
 AERIE_INITIALISER(machines)
 
-/* How many processes of a group this one was started with (mpirun, srun), and its number among them to *rank (or NULL), by its
- * environment; 0: it was not. */
+/* Returns how many processes the group has that started this one (mpirun, srun), by its environment; 0: none did. Writes the
+ * number of this process among them to *rank (or NULL). */
 AERIE_API uint32_t aerie_machines_started(uint32_t *rank);
-/* The number of this process in its model's group, 0 for the first and for models without one; *n of the processes, or NULL. */
+/* Returns the number of this process in its model's group: 0 for the first one and for models without a group. *n (or NULL):
+ * the number of processes. */
 AERIE_API uint32_t aerie_model_rank(const aerie_model *model, uint32_t *n);
-/* Every process but the first calls this instead of creating sessions. It does what the first one's sessions do, until the
- * first process frees its model. All processes load their adapters before, in the same order. Errors: ARGUMENT (this process is
- * the first, or alone), MEMORY, LIMIT, INTERNAL and UNSUPPORTED (the group has ended early, and why). */
+/* Called by every process but the first, instead of creating sessions. Computes what the first process's sessions need, until
+ * the first process frees its model. All processes load their adapters before, in the same order. Errors: ARGUMENT (this
+ * process is the first, or alone), MEMORY, LIMIT, INTERNAL and UNSUPPORTED (the group has ended early, and why). */
 AERIE_API aerie_status aerie_model_follow(const aerie_model *model, uint32_t n_threads, aerie_error *error);
-/* What each of n processes would have of a model file, in lines of text; machines NULL: the defaults. *text is the caller's
- * (aerie_free). Errors: those of aerie_model_load. */
+/* Describes in lines of text what each of n processes would hold of a model file; machines NULL: the defaults. *text is the
+ * caller's (aerie_free). Errors: those of aerie_model_load. */
 AERIE_API aerie_status aerie_machines_describe(char **text, const char *path, const aerie_machines *machines, uint32_t n,
                                                aerie_error *error);
 
@@ -120,9 +122,9 @@ typedef struct aerie_adapter_params {
 
 AERIE_INITIALISER(adapter_params)
 
-/* The model, loaded with its weights, outlives the adapter; immutable, may be shared by threads and sessions. Errors: IO,
- * FORMAT (not an adapter, damaged, or trained for another model: what differs), UNSUPPORTED (it adapts what cannot be adapted,
- * by name), LIMIT, MEMORY, ARGUMENT, INTERNAL. */
+/* Loads an adapter for a model that was loaded with its weights and outlives the adapter. Immutable; threads and sessions may
+ * share it. Errors: IO, FORMAT (not an adapter, damaged, or trained for another model: what differs), UNSUPPORTED (it adapts a
+ * tensor that cannot be adapted, by name), LIMIT, MEMORY, ARGUMENT, INTERNAL. */
 AERIE_API aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_model *model, const char *path,
                                           const aerie_adapter_params *params, aerie_error *error);
 AERIE_API void aerie_adapter_free(aerie_adapter *adapter);
@@ -148,28 +150,29 @@ AERIE_API void aerie_adapter_info_get(const aerie_adapter *adapter, aerie_adapte
  * docs/diffusion.md). */
 
 typedef enum aerie_diffusion_algorithm { /* which of the drawn tokens a step keeps; llama.cpp's numbers */
-    AERIE_DIFFUSION_ORIGIN,     /* any, at random: as many as the schedule says on average */
-    AERIE_DIFFUSION_ENTROPY,    /* where the distribution has the least entropy */
-    AERIE_DIFFUSION_MARGIN,     /* where the likeliest token is furthest from the second */
-    AERIE_DIFFUSION_RANDOM,     /* any, at random: exactly as many as the schedule says */
-    AERIE_DIFFUSION_CONFIDENCE, /* where the drawn token is likeliest */
+    AERIE_DIFFUSION_ORIGIN,     /* any positions, at random: as many as the schedule says on average */
+    AERIE_DIFFUSION_ENTROPY,    /* the positions whose distribution has the least entropy */
+    AERIE_DIFFUSION_MARGIN,     /* the positions whose likeliest token is furthest ahead of the second */
+    AERIE_DIFFUSION_RANDOM,     /* any positions, at random: exactly as many as the schedule says */
+    AERIE_DIFFUSION_CONFIDENCE, /* the positions whose drawn token is likeliest */
 } aerie_diffusion_algorithm;
 
-/* Called before each step with the request's `user` and `id`: tokens [n_tokens] of prompt (n_prompt) and answer, -1 where
- * nothing is known yet. */
+/* Called before each step with the request's `user` and `id`. tokens [n_tokens]: the prompt (n_prompt) and the answer, -1 where
+ * no token is known yet. */
 typedef void aerie_canvas_callback(void *user, size_t i_request, uint32_t step, uint32_t n_steps, const int32_t *tokens,
                                    size_t n_prompt, size_t n_tokens);
 
 typedef struct aerie_diffusion {
     size_t size;
-    uint32_t n_steps;      /* for the whole answer; 0: 128 */
+    uint32_t n_steps;      /* steps of the whole answer; 0: 128 */
     uint32_t algorithm;    /* aerie_diffusion_algorithm */
-    /* The schedule, one of both; both 0: 0.001 or blocks of 32, as the model was published. */
+    /* Two schedules, of which one may be set. Both 0: the model's published one, eps 0.001 or blocks of 32. */
     float eps;             /* above 0: of n masked positions step i of T keeps n (1 - s / t), where t = 1 - (1 - eps) i / T, and
                             * s is the same of i + 1 */
     uint32_t block_length; /* above 0: blocks from left to right, each with its share of the steps */
-    float cfg_scale;       /* above 0: logits are u + (scale + 1) (c - u), where u does not see the prompt: twice the passes */
-    float alg_temp;        /* above 0: what is kept is drawn, with weights exp(confidence / alg_temp) */
+    float cfg_scale;       /* above 0: logits are u + (scale + 1) (c - u), where c sees the prompt and u does not: twice the
+                            * passes */
+    float alg_temp;        /* above 0: the positions to keep are drawn, with weights exp(confidence / alg_temp) */
     aerie_canvas_callback *canvas; /* NULL: not called */
 } aerie_diffusion;
 
@@ -178,7 +181,7 @@ AERIE_INITIALISER(diffusion)
 
 /* ---- Lazy grammars ---------------------------------------------------------------------------------------- */
 
-/* A part of a lazy grammar: `text`, then a text of `grammar`. */
+/* A part of a lazy grammar: `text`, followed by a text of `grammar`. */
 typedef struct aerie_grammar_part {
     const char *text; /* [n_text] */
     size_t n_text;
@@ -189,9 +192,9 @@ typedef struct aerie_lazy_params {
     size_t size;
     const char *const *triggers; /* [n_triggers] */
     size_t n_triggers;
-    const aerie_grammar_part *parts; /* [n_parts] one of them follows a trigger */
+    const aerie_grammar_part *parts; /* [n_parts] one of these follows a trigger */
     size_t n_parts;
-    const char *open, *close; /* text between these is free, triggers in it included; NULL: there are none */
+    const char *open, *close; /* text between these is free, even if it contains triggers; NULL: there are none */
     bool opened;              /* the text begins after an `open` */
     const aerie_grammar *rest; /* text outside of `open` and `close` in an answer without a call; NULL: free text */
     const char *const *tails;  /* [n_tails] with `rest`: texts that may close a part */
@@ -214,18 +217,18 @@ AERIE_API aerie_status aerie_grammar_create_lazy(aerie_grammar **grammar, const 
 /* The memory that a model and a session on it need. */
 typedef struct aerie_memory_plan {
     uint64_t weight_bytes;    /* packed weights */
-    uint64_t session_bytes;   /* KV cache, activations, tables */
+    uint64_t session_bytes;   /* bytes of KV cache, activations and tables */
     uint64_t available_bytes; /* memory that is free now; 0: unknown */
 } aerie_memory_plan;
 
-/* Memory that a model file and a session on it need, counted without loading any weights. plan_size: sizeof *plan. Errors:
- * those of aerie_model_load, and ARGUMENT for parameters of a session that cannot be. */
+/* Computes the memory that a model file and a session on it need, without loading weights. plan_size: sizeof *plan. Errors:
+ * those of aerie_model_load, and ARGUMENT for session parameters that are not possible. */
 AERIE_API aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
                                              const aerie_session_params *session_params, aerie_memory_plan *plan,
                                              size_t plan_size, aerie_error *error);
-/* The memory that a draft model beside the model of `path` needs. Its context may have to be larger than the model's: with
- * another tokenizer the same text may be more tokens. The same errors, and UNSUPPORTED (a vocabulary that shares too
- * little). */
+/* Computes the memory that a draft model needs in addition to the model at `path`. Its context may have to be larger than the
+ * model's: with another tokenizer the same text may be more tokens. The same errors, and UNSUPPORTED (the vocabularies share
+ * too little). */
 AERIE_API aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, const aerie_model_params *model_params,
                                                const aerie_session_params *session_params, aerie_memory_plan *plan,
                                                size_t plan_size, aerie_error *error);
@@ -240,14 +243,14 @@ typedef struct aerie_embedder aerie_embedder;
 
 typedef struct aerie_embedder_params {
     size_t size;
-    uint32_t n_ctx;     /* tokens of a text, at most; 0 = what the model was trained for, of other models than encoders at
-                         * most 4096 */
-    uint32_t n_batch;   /* tokens of a pass over the weights, of several texts; 0 = 512. Encoders take whole texts, so theirs
-                         * is at least n_ctx */
+    uint32_t n_ctx;     /* most tokens of a text; 0 = what the model was trained for; for models that are not encoders at most
+                         * 4096 */
+    uint32_t n_batch;   /* most tokens of a pass over the weights, from several texts; 0 = 512. Encoders take whole texts, so
+                         * theirs is at least n_ctx */
     uint32_t n_threads; /* 0 = a thread per core that this process may use */
     aerie_pooling pooling;
-    int32_t normalize;  /* 2: to length 1 (default); 1: so that magnitudes add up to 1; 0: to a largest magnitude of 32760;
-                         * any p up to 64: to p-norm 1; -1: not at all. With RANK nothing is done */
+    int32_t normalize;  /* 2: scale to length 1 (default); 1: so that magnitudes add up to 1; 0: to a largest magnitude of
+                         * 32760; any p up to 64: to p-norm 1; -1: not at all. RANK is never scaled */
 } aerie_embedder_params;
 
 AERIE_INITIALISER(embedder_params)
@@ -259,9 +262,9 @@ AERIE_API aerie_status aerie_embedder_create(aerie_embedder **embedder, const ae
                                              const aerie_embedder_params *params, aerie_error *error);
 /* NULL is fine. */
 AERIE_API void aerie_embedder_free(aerie_embedder *embedder);
-/* Numbers of a vector: the model's n_embd; 1 with RANK. */
+/* Returns the length of a vector: the model's n_embd; 1 with RANK. */
 AERIE_API uint32_t aerie_embedder_n_out(const aerie_embedder *embedder);
-/* Tokens of a text, at most. */
+/* Returns the most tokens that a text may have. */
 AERIE_API uint32_t aerie_embedder_n_ctx(const aerie_embedder *embedder);
 /* The pooling in use, never AUTO. */
 AERIE_API aerie_pooling aerie_embedder_pooling(const aerie_embedder *embedder);
@@ -270,14 +273,14 @@ AERIE_API aerie_pooling aerie_embedder_pooling(const aerie_embedder *embedder);
 typedef struct aerie_embed_text {
     const int32_t *tokens; /* [n_tokens], lent for the call */
     size_t n_tokens;
-    size_t n_first;        /* tokens from here on are those of a second text (aerie_model_rerank_tokens); 0, n_tokens: there is
-                            * none */
+    size_t n_first;        /* index of the first token of a second text (aerie_model_rerank_tokens); 0 or n_tokens: there is no
+                            * second text */
     uint64_t reserved[2];
 } aerie_embed_text;
 
-/* Fills vectors [n][aerie_embedder_n_out], which is the caller's. Errors: ARGUMENT (a text without tokens, an unknown token),
- * LIMIT (a text longer than n_ctx: which, and how long); nothing is computed then. INTERNAL, UNSUPPORTED, MEMORY: computing
- * failed. */
+/* Computes vectors [n][aerie_embedder_n_out] into the caller's array. Errors: ARGUMENT (a text without tokens, an unknown
+ * token), LIMIT (a text longer than n_ctx: which, and how long); nothing is computed then. INTERNAL, UNSUPPORTED, MEMORY:
+ * computing failed. */
 AERIE_API aerie_status aerie_embedder_embed(aerie_embedder *embedder, const aerie_embed_text *texts, size_t n, float *vectors,
                                             aerie_error *error);
 /* The tokens of a query and a document that a reranking model judges together: BOS query EOS document EOS, where the vocabulary
@@ -298,13 +301,13 @@ AERIE_API aerie_status aerie_model_rerank_tokens(const aerie_model *model, const
  * Callbacks of requests run during their session's turn: while one does not return, the other sessions of the pool wait. It
  * may not wait for one of them to be stepped by another thread. */
 
-/* n_threads: that compute at a time, 1 to 1024, the stepping thread among them; 0 = a thread per core that this process may
- * use. The pool is the caller's; it outlives its sessions. Any thread. Errors: ARGUMENT, MEMORY, INTERNAL (the system starts
- * no more threads). */
+/* Creates a pool. n_threads: threads that compute at a time, 1 to 1024, including the stepping thread; 0 = a thread per core
+ * that this process may use. The pool is the caller's and outlives its sessions. Any thread. Errors: ARGUMENT, MEMORY, INTERNAL
+ * (the system starts no more threads). */
 AERIE_API aerie_status aerie_pool_create(aerie_pool **pool, uint32_t n_threads, aerie_error *error);
-/* After all of its sessions have been freed. Any thread. NULL is fine. */
+/* Call it after all of the pool's sessions have been freed. Any thread. NULL is allowed. */
 AERIE_API void aerie_pool_free(aerie_pool *pool);
-/* How many threads compute at a time. Any thread. Cannot fail. */
+/* Returns how many threads compute at a time. Any thread. Cannot fail. */
 AERIE_API uint32_t aerie_pool_n_threads(const aerie_pool *pool);
 /* ---- Pictures -------------------------------------------------------------------------------------------
  *
@@ -313,23 +316,23 @@ AERIE_API uint32_t aerie_pool_n_threads(const aerie_pool *pool);
  * or of rows; those of aerie_tower_prompt and aerie_tower_chat are given to a request as they are, other programs may give
  * their own. */
 
-/* A part of a prompt: tokens, or rows that stand for none. */
+/* A part of a prompt: tokens, or rows that are not tokens. */
 typedef struct aerie_chunk {
     const int32_t *tokens; /* [n_tokens] */
     size_t n_tokens;       /* 0: it is rows */
-    const float *rows;     /* [n_rows][n_embd] finite numbers, which replace token embeddings as they are; for models with n
-                            * deepstack layers [n_rows][(1 + n) * n_embd], the rest is added after these layers */
-    size_t n_rows;         /* 0: it is tokens. Each takes a position; the prompt's last position is a token */
-    bool group;            /* the rows see each other, in both directions, and run in one pass: not more than n_batch, not in
+    const float *rows;     /* [n_rows][n_embd] finite numbers, used as token embeddings; for models with n deepstack layers
+                            * [n_rows][(1 + n) * n_embd], where the further numbers are added after those layers */
+    size_t n_rows;         /* 0: the chunk is tokens. Each row takes a position; the prompt's last position must be a token */
+    bool group;            /* the rows see each other, in both directions, and run in one pass: at most n_batch rows, and not in
                             * models with recurrent layers */
-    uint32_t n_across;     /* not 0: the rows are a grid, line by line, of so many columns: models that rotate by height and
-                            * width do so with these rows, and what comes after counts on from the longer side */
+    uint32_t n_across;     /* columns of a grid that the rows form, line by line; 0: no grid. Models that rotate by height and
+                            * width do so with these rows, and positions after them continue from the longer side */
     uint64_t reserved[4];
 } aerie_chunk;
 
-/* Chunks as tokens, for aerie_session_prefix_save and _find: rows are numbers below 0 that stand for their content, the same in
- * every session. tokens [positions of all chunks] is the caller's. Any thread. Errors: ARGUMENT, as of a request; LIMIT;
- * UNSUPPORTED (a model with an encoder and a decoder); MEMORY. */
+/* Converts chunks to tokens, for aerie_session_prefix_save and _find. Rows become numbers below 0 that stand for their content,
+ * the same in every session. tokens [positions of all chunks] is the caller's. Any thread. Errors: ARGUMENT, as for a request;
+ * LIMIT; UNSUPPORTED (an encoder-decoder model); MEMORY. */
 AERIE_API aerie_status aerie_model_chunk_tokens(const aerie_model *model, const aerie_chunk *chunks, size_t n_chunks,
                                                 int32_t *tokens, aerie_error *error);
 
@@ -340,21 +343,21 @@ typedef struct aerie_image_limits {
     size_t max_bytes;    /* of the file: 20 MiB */
     uint64_t max_pixels; /* 50 million */
     uint32_t max_side;   /* 16,384 */
-    uint32_t max_ratio;  /* longer side divided by the shorter one: 200 */
+    uint32_t max_ratio;  /* longer side divided by the shorter one, at most; default 200 */
     uint64_t max_memory; /* peak memory of decoding, including the picture; 0: no limit */
 } aerie_image_limits;
 
 AERIE_INITIALISER(image_limits)
 
-/* The formats that this library was built to read: "JPEG, PNG or WebP". Static storage. */
+/* Returns the formats that this library was built to read: "JPEG, PNG or WebP". Static storage. */
 AERIE_API const char *aerie_image_formats(void);
-/* A picture from a file's bytes [n]; EXIF orientation is applied, transparency put on white. *image is the caller's. limits
- * NULL: the defaults. They are checked before anything of the picture's size is allocated. Errors: FORMAT (no such format,
- * damaged), UNSUPPORTED (a kind that is not read, by name), LIMIT, MEMORY. */
+/* Decodes a picture from a file's bytes [n], applies its EXIF orientation, and puts transparent parts on white. *image is the
+ * caller's. limits NULL: the defaults. Limits are checked before anything of the picture's size is allocated. Errors: FORMAT
+ * (no known format, or damaged), UNSUPPORTED (a kind that is not read, by name), LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_image_read(aerie_image **image, const void *data, size_t n, const aerie_image_limits *limits,
                                         aerie_error *error);
-/* A picture of pixels [height][width][3], red, green and blue, which are copied. Errors: FORMAT (no pixels),
- * LIMIT, MEMORY. */
+/* Makes a picture of pixels [height][width][3], red, green and blue, which are copied. Errors: FORMAT (no pixels), LIMIT,
+ * MEMORY. */
 AERIE_API aerie_status aerie_image_copy(aerie_image **image, uint32_t width, uint32_t height, const uint8_t *rgb,
                                         aerie_error *error);
 AERIE_API void aerie_image_size(const aerie_image *image, uint32_t *width, uint32_t *height);
@@ -365,52 +368,53 @@ typedef struct aerie_tower aerie_tower;
 typedef struct aerie_tower_params {
     size_t size;
     uint32_t n_threads;   /* 0 = a thread per core that this process may use */
-    aerie_pool *pool;     /* run on these threads, which outlive the tower, instead of own ones; between two blocks of the
-                           * encoder sessions on them get their turn */
-    size_t cache_bytes;   /* rows of pictures that are kept, so that a picture that comes again costs nothing: 256 MiB */
+    aerie_pool *pool;     /* threads to run on, which outlive the tower; sessions on the same pool get their turn between two
+                           * blocks of the encoder. NULL: the tower has threads of its own */
+    size_t cache_bytes;   /* most bytes of rows that are kept, so that a picture that is used again costs nothing; default 256
+                           * MiB */
     bool no_mmap;         /* read the file instead of mapping it */
-    uint32_t min_tokens, max_tokens; /* rows of a picture, where the type's pictures have their own shape; 0: as the type has
-                                      * it */
+    uint32_t min_tokens, max_tokens; /* limits of a picture's rows, for types whose pictures keep their shape; 0: the type's own
+                                      * limit */
 } aerie_tower_params;
 
 AERIE_INITIALISER(tower_params)
 
-/* *tower is the caller's; the model outlives it. Errors: IO, FORMAT, UNSUPPORTED (a type that is not known, by name, with the
- * known; a model of another width), ARGUMENT, LIMIT (of a file), MEMORY, INTERNAL. */
+/* Loads a tower. *tower is the caller's; the model outlives it. Errors: IO, FORMAT, UNSUPPORTED (an unknown type, by name, with
+ * the known ones; a model of another width), ARGUMENT, LIMIT (of a file), MEMORY, INTERNAL. */
 AERIE_API aerie_status aerie_tower_load(aerie_tower **tower, const aerie_model *model, const char *path,
                                         const aerie_tower_params *params, aerie_error *error);
 AERIE_API void aerie_tower_free(aerie_tower *tower);
 /* "gemma3", ...; lent. */
 AERIE_API const char *aerie_tower_type(const aerie_tower *tower);
-/* Memory that a tower needs, counted without loading it: weight_bytes, and as session_bytes what reading a picture of width x
- * height pixels takes, with its rows; 0 x 0: 1024 x 1024. Beside that a tower keeps rows (cache_bytes). plan_size:
- * sizeof *plan. Errors: those of aerie_tower_load, but for the model's, and of aerie_tower_n_rows. */
+/* Computes the memory that a tower needs, without loading it: weight_bytes, and as session_bytes what reading a picture of
+ * width x height pixels takes, with its rows; 0 x 0: 1024 x 1024. The rows that a tower keeps (cache_bytes) come on top.
+ * plan_size: sizeof *plan. Errors: those of aerie_tower_load, except those of the model, and of aerie_tower_n_rows. */
 AERIE_API aerie_status aerie_memory_plan_tower(const char *path, const aerie_model_params *model_params,
                                                const aerie_tower_params *tower_params, uint32_t width, uint32_t height,
                                                aerie_memory_plan *plan, size_t plan_size, aerie_error *error);
-/* How many positions a picture of such a size takes, text around its rows not counted; nothing is computed. Errors: LIMIT,
- * ARGUMENT. */
+/* Returns how many positions a picture of this size takes, without the text around its rows; nothing is computed. Errors:
+ * LIMIT, ARGUMENT. */
 AERIE_API aerie_status aerie_tower_n_rows(const aerie_tower *tower, uint32_t width, uint32_t height, uint32_t *n_rows,
                                           aerie_error *error);
 
 typedef struct aerie_prompt aerie_prompt;
 
-/* A text [n] as a prompt, in which the mark "<__media__>" stands for each picture, in order; without any mark the pictures come
- * first. Control tokens in the text are read as such. Any thread; one picture at a time is read. progress (may be NULL) is
- * called with `user` between the steps of each picture; false cancels. *prompt is the caller's. Errors: ARGUMENT (another
- * number of marks than of pictures), LIMIT, CANCELLED, MEMORY, FORMAT (rows that are not finite), UNSUPPORTED (aerie does not
- * know the model's tokenizer), INTERNAL. */
+/* Makes a prompt of a text [n] in which the mark "<__media__>" stands for each picture, in order; without any mark the pictures
+ * come first. Control tokens in the text are recognised. Any thread; one picture is read at a time. progress (may be NULL) is
+ * called with `user` between the steps of each picture; returning false cancels. *prompt is the caller's. Errors: ARGUMENT (the
+ * numbers of marks and pictures differ), LIMIT, CANCELLED, MEMORY, FORMAT (rows that are not finite), UNSUPPORTED (aerie does
+ * not know the model's tokenizer), INTERNAL. */
 AERIE_API aerie_status aerie_tower_prompt(aerie_tower *tower, const char *text, size_t n, const aerie_image *const *images,
                                           size_t n_images, aerie_progress *progress, void *user, aerie_prompt **prompt,
                                           aerie_error *error);
-/* A conversation as a prompt. mark NULL: the i-th part {"type": "image"} of its messages (aerie_chat.messages) is images[i],
- * and text of messages that looks like what the template writes for a picture stays text. Else images[i] stands where the i-th
- * mark does, a text that the caller has put into the messages and that nobody else knows. Errors: those of
+/* Makes a prompt of a conversation. mark NULL: the i-th part {"type": "image"} of its messages (aerie_chat.messages) is
+ * images[i], and text in messages that looks like what the template writes for a picture stays text. Otherwise images[i]
+ * replaces the i-th mark, a text that the caller has put into the messages and that nobody else knows. Errors: those of
  * aerie_model_chat_tokens and of aerie_tower_prompt; UNSUPPORTED: the template does not show as many pictures as there are. */
 AERIE_API aerie_status aerie_tower_chat(aerie_tower *tower, const aerie_chat *chat, const char *mark,
                                         const aerie_image *const *images, size_t n_images, aerie_progress *progress,
                                         void *user, aerie_prompt **prompt, aerie_error *error);
-/* Chunks for aerie_request, lent by the prompt; and how many positions they take. */
+/* Returns chunks for aerie_request, lent by the prompt. */
 AERIE_API const aerie_chunk *aerie_prompt_chunks(const aerie_prompt *prompt, size_t *n);
 AERIE_API size_t aerie_prompt_n_positions(const aerie_prompt *prompt);
 AERIE_API void aerie_prompt_free(aerie_prompt *prompt);
@@ -430,15 +434,14 @@ AERIE_API void aerie_prompt_free(aerie_prompt *prompt);
  *
  * These functions belong to the stepping thread, outside of callbacks; aerie_saved_tokens may be called anywhere. */
 
-/* A task that has not ended, between steps: waiting, in its prompt or in its answer. *data is the caller's (aerie_free).
- * Events that wait for aerie_session_poll are not part of it. Errors: ARGUMENT (the task has ended; called by a callback),
- * UNSUPPORTED (an answer that is being denoised), MEMORY, LIMIT, INTERNAL. */
+/* Saves a task that has not ended, between steps: one that waits, is in its prompt or in its answer. *data is the caller's
+ * (aerie_free). Events that wait for aerie_session_poll are not included. Errors: ARGUMENT (the task has ended; called by a
+ * callback), UNSUPPORTED (an answer that is being denoised), MEMORY, LIMIT, INTERNAL. */
 AERIE_API aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_error *error);
-/* Saves what the KV cache holds of tokens[0..n_tokens), from the first on, of sequences that run or have ended and that have
- * this scope and these adapters, as in aerie_request. aerie_model_chunk_tokens makes the tokens of prompts with rows; the rows
- * themselves are not saved, so the bytes serve later prompts with the same rows, but cannot be aerie_request.saved. *data is
- * the caller's (aerie_free). Errors: ARGUMENT (it holds none of them), LIMIT (too many tokens), MEMORY, UNSUPPORTED,
- * INTERNAL. */
+/* Saves what the KV cache holds of tokens[0..n_tokens), from the first on, from running or ended sequences with this scope and
+ * these adapters, as in aerie_request. aerie_model_chunk_tokens makes the tokens of prompts with rows; the rows themselves are
+ * not saved, so the bytes serve later prompts with the same rows, but cannot be aerie_request.saved. *data is the caller's
+ * (aerie_free). Errors: ARGUMENT (the cache holds none of them), LIMIT (too many tokens), MEMORY, UNSUPPORTED, INTERNAL. */
 AERIE_API aerie_status aerie_session_prefix_save(aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
                                                  size_t n_adapters, const int32_t *tokens, size_t n_tokens, void **data,
                                                  size_t *n, aerie_error *error);
@@ -457,9 +460,9 @@ AERIE_API aerie_status aerie_saving_step(aerie_saving *saving, size_t n_position
 AERIE_API aerie_status aerie_saving_finish(aerie_saving *saving, void **data, size_t *n, size_t *n_tokens, aerie_error *error);
 /* Ends a saving, finished or not. NULL is allowed. */
 AERIE_API void aerie_saving_free(aerie_saving *saving);
-/* Puts a saved sequence's part of the KV cache there, for later requests of this scope that begin with its tokens. *n_loaded,
- * which may be NULL: how many tokens it holds now; fewer than were saved if running sequences need the room. Errors: FORMAT,
- * UNSUPPORTED (what differs), LIMIT, MEMORY, ARGUMENT, INTERNAL. */
+/* Puts a saved sequence's part of the KV cache into this session's, for later requests of this scope that begin with its
+ * tokens. *n_loaded, which may be NULL: how many of its tokens the cache then holds; fewer than were saved if running sequences
+ * need the room. Errors: FORMAT, UNSUPPORTED (what differs), LIMIT, MEMORY, ARGUMENT, INTERNAL. */
 AERIE_API aerie_status aerie_session_prefix_load(aerie_session *session, uint64_t scope, const void *data, size_t n,
                                                  size_t *n_loaded,
                                                  aerie_error *error);
@@ -475,19 +478,19 @@ AERIE_API aerie_status aerie_loading_step(aerie_loading *loading, size_t n_posit
                                           aerie_error *error);
 /* NULL is allowed. Before the session ends. */
 AERIE_API void aerie_loading_free(aerie_loading *loading);
-/* How many of tokens[0..n_tokens), from the first on, a request of this scope with these adapters need not compute: those
- * that aerie_session_prefix_save would save. 0: none, or an argument is wrong. The stepping thread. */
+/* Returns how many of tokens[0..n_tokens), from the first on, a request of this scope with these adapters need not compute:
+ * those that aerie_session_prefix_save would save. 0: none, or an argument is wrong. The stepping thread. */
 AERIE_API size_t aerie_session_prefix_find(const aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
                                            size_t n_adapters, const int32_t *tokens, size_t n_tokens);
-/* The tokens of a saved sequence, of which n_prompt (may be NULL) are the prompt and the rest the answer so far; rows are
- * numbers below 0, as aerie_model_chunk_tokens has them. *tokens is the caller's (aerie_free). Errors: FORMAT, UNSUPPORTED,
- * LIMIT, MEMORY. */
+/* Gives the tokens of a saved sequence: the first n_prompt (may be NULL) are the prompt, the rest the answer so far. Rows are
+ * numbers below 0, as from aerie_model_chunk_tokens. *tokens is the caller's (aerie_free). Errors: FORMAT, UNSUPPORTED, LIMIT,
+ * MEMORY. */
 AERIE_API aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, size_t *n_tokens, size_t *n_prompt,
                                           aerie_error *error);
 
 /* ---- The stepping thread ---------------------------------------------------------------------------------- */
 
-/* Ends an aerie_session_wait, or the next one, before there is anything to step: for a thread that needs the
+/* Ends an aerie_session_wait, the present one or the next, before there is anything to step: for a thread that needs the
  * stepping thread. Any thread. */
 AERIE_API void aerie_session_wake(aerie_session *session);
 
@@ -498,8 +501,8 @@ AERIE_API void aerie_session_wake(aerie_session *session);
  * output. The bytes are text: whoever reads them can read the prompts. They are checked for damage, not for forgery, which
  * could make drafts useless but nothing worse. These functions belong to the stepping thread, outside of callbacks. */
 
-/* *data is the caller's (aerie_free). Errors: UNSUPPORTED (the session's n-grams remember nothing), ARGUMENT (called by a
- * callback), MEMORY. */
+/* Saves what n-grams remember. *data is the caller's (aerie_free). Errors: UNSUPPORTED (the session's n-grams remember
+ * nothing), ARGUMENT (called by a callback), MEMORY. */
 AERIE_API aerie_status aerie_session_ngrams_save(aerie_session *session, void **data, size_t *n, aerie_error *error);
 /* Adds saved texts, as if their requests had just ended; beyond ngram_memory the oldest are forgotten. *n_tokens, which may be
  * NULL: how many tokens the bytes held. Errors: FORMAT (damaged, or no such bytes), UNSUPPORTED (other tokens; the session's

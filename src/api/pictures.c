@@ -268,7 +268,7 @@ static void drop_old(aerie_tower *t)
     }
 }
 
-/* The rows of the picture, lent while the lock is held. */
+/* Computes the rows of the picture, or finds them; lent while the lock is held. */
 static aerie_status read_rows(aerie_tower *t, const ae_image *image, aerie_progress *progress, void *user, const kept **out,
                               aerie_error *error)
 {
@@ -301,7 +301,7 @@ static aerie_status read_rows(aerie_tower *t, const ae_image *image, aerie_progr
 
 /* ---- Prompts --------------------------------------------------------------------------------------------------- */
 
-/* A prompt under construction. */
+/* A prompt while it is made. */
 typedef struct making {
     aerie_tower *tower;
     aerie_prompt *prompt;
@@ -393,7 +393,7 @@ static bool in_values(const ae_span *values, size_t n_values, size_t at)
     return false;
 }
 
-/* The next mark from `at` on that a template or caller has written; n: there is none. */
+/* Returns the next mark from `at` on that a template or caller has written; n: there is none. */
 static size_t find_mark(const char *text, size_t n, const char *mark, size_t at, const ae_span *values, size_t n_values)
 {
     const size_t n_mark = strlen(mark);
@@ -402,7 +402,7 @@ static size_t find_mark(const char *text, size_t n, const char *mark, size_t at,
     return n;
 }
 
-/* anywhere: marks in values count, too. */
+/* anywhere: marks in values count too. */
 static aerie_status fill(making *m, const char *text, size_t n, const char *mark, bool anywhere, const ae_span *values,
                          size_t n_values, const aerie_image *const *images, size_t n_images, aerie_error *error)
 {

@@ -42,7 +42,7 @@ static uint32_t list_layers(const ae_kv_options *o, uint32_t i_device, bool wind
     return n;
 }
 
-/* The caller frees s->layers. False: memory is short. */
+/* The caller frees s->layers. Returns false if memory is short. */
 static bool list_stores(const ae_kv_options *o, stores *s)
 {
     /* one spare page per sequence, so that copying a shared page cannot fail */
@@ -113,7 +113,7 @@ static void layout_device(ae_layout *l, const ae_kv *kv, kv_device *d)
     layout_moves(l, kv, &d->moves);
 }
 
-/* Bytes that the device needs; SIZE_MAX if they cannot be counted. */
+/* Returns the bytes that the device needs; SIZE_MAX if they overflow. */
 static size_t plan_device(const ae_backend *backend, const stores *s, uint32_t i_device, const ae_kv *kv)
 {
     ae_layout layout = {0};
@@ -309,7 +309,7 @@ uint32_t ae_kv_n_pages(const ae_kv *kv)
     return kv->n_pages;
 }
 
-/* Invariant 3: the page of the first draft slot may be shared; the sequence gets its own copy. */
+/* Invariant 3: if the page of the first draft slot is shared, the sequence needs a copy of its own. */
 static bool must_copy(const ae_kv *kv, const kv_seq *s)
 {
     return s->n_live % AE_KV_PAGE && kv->count[s->table[s->n_live / AE_KV_PAGE]] > 1;
@@ -381,7 +381,7 @@ static int32_t place_in(const int32_t page_or_part, uint32_t slot)
     return page_or_part * AE_KV_PAGE + (int32_t)(slot % AE_KV_PAGE);
 }
 
-/* Adds a run that moves the rows of a path to slots from `to` on. */
+/* Adds a run that moves the rows of a path to consecutive slots from `to` on. */
 static void add_run(ae_kv *kv, const kv_seq *s, const int32_t *path, uint32_t n, uint32_t to)
 {
     kv_moves *m = &kv->moves;
@@ -463,7 +463,7 @@ aerie_status ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page)
     return AERIE_OK;
 }
 
-/* Counts the pages that a sequence cut to n sees through its windows as needed once more, or once less. */
+/* Counts the pages that a sequence of length n sees through its windows as needed once more, or once less. */
 static void need_window(ae_kv *kv, const kv_seq *s, uint32_t n, void (*change)(ae_kv *, int32_t))
 {
     for (uint32_t i = ae_kv_first_page(kv, n); kv->window && i < pages_of(n); i++) change(kv, s->table[i]);

@@ -56,8 +56,7 @@
 typedef struct ae_kv ae_kv;
 
 /* What a sequence was computed with besides its tokens, and who owns it. Sequences with different keys share nothing: with
- * different adapters they could not, and with different scopes they must not, since a hit in the cache would reveal another
- * owner's text. */
+ * different adapters their rows differ, and with different scopes a hit in the cache would reveal another owner's text. */
 typedef struct ae_kv_key {
     uint64_t adapters; /* 0: none */
     uint64_t scope;    /* 0: the common scope */
@@ -68,7 +67,7 @@ static inline bool ae_kv_key_equal(ae_kv_key a, ae_kv_key b)
     return a.adapters == b.adapters && a.scope == b.scope;
 }
 
-/* A device with the cache of its layers, and the stream that its operations go to. */
+/* A device that holds the cache of some layers, and the stream for its operations. */
 typedef struct ae_cache_device {
     ae_backend *backend;
     ae_stream *stream;
@@ -78,7 +77,7 @@ typedef struct ae_kv_options {
     uint32_t n_layers;
     const ae_kv_layer *layers; /* [n_layers], copied */
     uint32_t n_seqs;
-    uint32_t n_slots; /* per sequence, drafts included */
+    uint32_t n_slots; /* slots of a sequence, drafts included */
     ae_kv_type type;
     /* pages of the pool, raised to what one sequence may need; 0: enough for all sequences at their longest */
     uint32_t n_pages;
@@ -91,8 +90,8 @@ typedef struct ae_kv_options {
     const uint8_t *device_of;       /* [n_layers] device of each layer; ascending */
 } ae_kv_options;
 
-/* Bytes of a cache, for planning. on [n_devices], if it is not NULL, gets the bytes on each device. SIZE_MAX if they cannot be
- * counted. */
+/* Returns the bytes that a cache takes, for planning. on [n_devices], if it is not NULL, gets the bytes on each device. Returns
+ * SIZE_MAX if they overflow. */
 size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options, size_t *on);
 aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options *options, aerie_error *error);
 void ae_kv_free(ae_kv *kv);
@@ -103,7 +102,7 @@ typedef struct ae_kv_view {
     ae_kv_store *pages; /* layers without a window, in the order of the options */
     ae_kv_store *parts; /* layers with a window; NULL: there are none */
     const int32_t *tables;      /* (device) [n_seqs][ae_kv_table_stride] page numbers of each sequence, as last uploaded */
-    const int32_t *part_tables; /* (device) the same shape, for layers with a window: parts of the pages that the sequence
+    const int32_t *part_tables; /* (device) the same shape, for layers with a window: the parts of pages that the sequence
                                  * needs, 0 elsewhere */
 } ae_kv_view;
 ae_kv_view ae_kv_on(const ae_kv *kv, uint32_t i_device);
@@ -113,30 +112,30 @@ ae_kv_store *ae_kv_pages(const ae_kv *kv);
 /* ---- Page tables on the device ---- */
 
 uint32_t ae_kv_table_stride(const ae_kv *kv);
-/* Sends both tables of a sequence to the devices. To be called before each pass with rows of that sequence. */
+/* Sends both tables of a sequence to the devices. Must be called before each pass with rows of that sequence. */
 void ae_kv_upload_table(ae_kv *kv, ae_stream *stream, uint32_t seq);
 
-/* Pages that can be taken now: free ones, and those that only the prefix tree holds. */
+/* Returns how many pages can be taken now: free ones, and those that only the prefix tree holds. */
 uint32_t ae_kv_n_available(const ae_kv *kv);
 /* Pages of the pool. */
 uint32_t ae_kv_n_pages(const ae_kv *kv);
-/* Pages that ae_kv_reserve would take for n slots after the live ones. */
+/* Returns how many pages ae_kv_reserve would take for n slots after the live ones. */
 uint32_t ae_kv_n_missing(const ae_kv *kv, uint32_t seq, uint32_t n);
-/* Makes slots [n_live, n_live + n) writable, giving up pages of the prefix tree if needed. LIMIT: n_slots would be exceeded, or
+/* Makes slots [n_live, n_live + n) writable; gives up pages of the prefix tree if needed. LIMIT: n_slots would be exceeded, or
  * the pool has too few pages; then nothing changes. */
 aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, aerie_error *error);
 /* The next n_chain drafts become live where they are; then the drafts in slots path[0..n) (ascending) become the positions
  * after them. All other drafts are dropped. Rows that have to move may wait for those of other sequences: every function of
  * this cache that touches rows on the device, and ae_kv_upload_table before a pass, moves them first. */
 aerie_status ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n_chain, const int32_t *path, uint32_t n);
-/* Moves the rows that commits have left waiting, of all sequences in one operation. */
+/* Moves the rows that commits have left waiting, for all sequences in one operation. */
 void ae_kv_settle(ae_kv *kv, ae_stream *stream);
-/* Where the sequence can be cut: the last such position up to n. Without windows that is n itself. */
+/* Returns where the sequence can be cut: the last such position up to n. Without windows that is n itself. */
 uint32_t ae_kv_landing(const ae_kv *kv, uint32_t seq, uint32_t n);
 /* Keeps positions [0, n); n is a landing. Drafts are dropped, pages without a live slot released. */
 aerie_status ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n);
-/* The windows that the sequence sees at n_live are kept longer than others, so that this sequence, or one with the same
- * beginning, can land there. */
+/* Keeps the windows that the sequence sees at n_live longer than others, so that this sequence, or one with the same beginning,
+ * can land there. */
 void ae_kv_retain(ae_kv *kv, uint32_t seq);
 /* Whether parts can get lost. */
 bool ae_kv_loses_parts(const ae_kv *kv);
@@ -149,11 +148,11 @@ aerie_status ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t fro
 
 /* ---- prefix.c: the prefix tree -------------------------------------------------------------------- */
 
-/* The live positions of a sequence enter the tree; tokens [n_live]. The sequence keeps them, too. If the tree already has a
+/* Adds the live positions of a sequence to the tree; tokens [n_live]. The sequence keeps them too. If the tree already has a
  * page of the same tokens, the sequence releases its own and uses the tree's: their bytes are equal. If another sequence also
  * holds the released page, the tree takes nothing from there on. */
 void ae_kv_keep(ae_kv *kv, uint32_t seq, ae_kv_key key, const int32_t *tokens);
-/* How many of tokens[0..n), from the first on, a sequence could take from the tree: a landing. */
+/* Returns how many of tokens[0..n), from the first on, a sequence could take from the tree: a landing. */
 uint32_t ae_kv_match(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n);
 /* The sequence (emptied first) gets what the tree holds of tokens[0..n): whole pages are shared, the rest of the last page is
  * copied. Returns n_live. */
@@ -161,34 +160,34 @@ uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, ae_kv_key key, 
 /* Drops everything that only the tree holds. */
 void ae_kv_forget_prefixes(ae_kv *kv);
 
-/* Canonical bytes of positions [0, n), which do not depend on the device's layout: first those of layers without a window, for
- * all positions; then those of the other layers, for positions from `first` on (a whole number of pages; the parts before it
- * are lost). */
+/* Returns the number of canonical bytes of positions [0, n), which do not depend on the device's layout: first those of layers
+ * without a window, for all positions; then those of the other layers, for positions from `first` on (a whole number of pages;
+ * the parts before it are lost). */
 size_t ae_kv_saved_bytes(const ae_kv *kv, uint32_t n, uint32_t first);
-/* `first` for saving a sequence; n is a landing. */
+/* Returns the `first` with which a sequence can be saved; n is a landing. */
 uint32_t ae_kv_saved_first(const ae_kv *kv, uint32_t seq, uint32_t n);
-/* A piece of such bytes, positions [begin, end): those of layers without a window from position begin on, and those of the
- * other layers from begin or `first` on, whichever is later. */
+/* A piece of such bytes, for positions [begin, end): layers without a window from position begin on, the other layers from
+ * begin or `first` on, whichever is later. */
 typedef struct ae_kv_bytes {
     uint8_t *pages, *parts;
 } ae_kv_bytes;
-/* Where the piece that begins at `begin` lies in all bytes [ae_kv_saved_bytes(kv, n, first)]. */
+/* Finds the piece that begins at `begin` within all bytes [ae_kv_saved_bytes(kv, n, first)]. */
 ae_kv_bytes ae_kv_bytes_at(const ae_kv *kv, uint32_t n, uint32_t first, uint32_t begin, const void *all);
 /* Writes the bytes of positions [begin, end). */
 void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t first, uint32_t begin, uint32_t end, ae_kv_bytes out);
-/* `first` for saving tokens[0..n) from the tree; n is a result of ae_kv_match. */
+/* Returns the `first` with which tokens[0..n) can be saved from the tree; n is a result of ae_kv_match. */
 uint32_t ae_kv_prefix_first(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n);
 void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
                        uint32_t begin, uint32_t end, ae_kv_bytes out); /* as ae_kv_save does */
-/* Puts positions [begin, end) of such bytes into the tree, as if a sequence of these tokens had ended; begin is a whole number
- * of pages, and end, too, or n. Pages that the tree already has stay. false: the tree has not all positions before begin, or
- * pages ran out, and the rest is left out. */
+/* Puts positions [begin, end) of such bytes into the tree, as if a sequence of these tokens had ended. begin must be a whole
+ * number of pages, and so must end unless it is n. Pages that the tree already has stay. Returns false if the tree lacks
+ * positions before begin, or if pages ran out, in which case the rest is left out. */
 bool ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
                         uint32_t begin, uint32_t end, ae_kv_bytes bytes);
-/* Canonical bytes of a position in layers without a window, or in the others. */
+/* Returns the canonical bytes of a position in layers without a window, or in the others. */
 size_t ae_kv_store_bytes(const ae_kv *kv, bool parts);
 
-/* For tests: a slot's keys and values of all layers as canonical bytes, with zeros for lost parts. */
+/* For tests: the canonical bytes of a slot's keys and values in all layers, with zeros for lost parts. */
 size_t ae_kv_slot_bytes(const ae_kv *kv);
 void ae_kv_read(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, void *out);
 /* For tests: writes a reserved slot; INTERNAL for any other slot. */

@@ -96,14 +96,14 @@ static uint32_t n_equal(const int32_t *a, const int32_t *b, uint32_t n)
     return i;
 }
 
-/* Whether a child of `parent` belongs to sequences with this key. Only first pages can differ: everything under a node has its
+/* Whether a child of `parent` belongs to sequences with this key. Only first pages can differ: all nodes below one have its
  * key. */
 static bool is_of(const ae_kv *kv, int32_t parent, ae_kv_key key, int32_t child)
 {
     return parent >= 0 || ae_kv_key_equal(kv->nodes[child].key, key);
 }
 
-/* Finds the child that shares most of tokens[0..n) from the first on, *n_same of them. NONE: no child shares any. */
+/* Finds the child that shares most of tokens[0..n), from the first on, *n_same of them. Returns NONE if no child shares any. */
 static int32_t best_child(const ae_kv *kv, int32_t parent, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t *n_same)
 {
     int32_t best = AE_KV_NONE;
@@ -119,8 +119,8 @@ static int32_t best_child(const ae_kv *kv, int32_t parent, ae_kv_key key, const 
     return best;
 }
 
-/* Finds the deepest node whose page is full and equal. *part: the child that continues it best, with *n_part tokens, or
- * NONE. */
+/* Finds the deepest node whose page is full and equal. *part: the child that shares most of the following tokens, *n_part of
+ * them, or NONE. */
 static uint32_t walk(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n, int32_t *node, int32_t *part,
                      uint32_t *n_part)
 {
@@ -134,7 +134,7 @@ static uint32_t walk(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint
     }
 }
 
-/* Where a sequence of n positions on this path can land; `node` has the last of them. */
+/* Returns where a sequence of n positions on this path can land; `node` has the last of them. */
 static uint32_t path_landing(const ae_kv *kv, int32_t node, uint32_t n)
 {
     kv_landing l = ae_kv_landing_begin(kv, n);
@@ -170,13 +170,13 @@ void ae_kv_keep(ae_kv *kv, uint32_t seq, ae_kv_key key, const int32_t *tokens)
     kv_seq *s = &kv->seqs[seq];
     int32_t parent = AE_KV_NONE;
     (void)ae_kv_truncate(kv, seq, s->n_live); /* dropping drafts cannot fail */
-    ae_kv_seq_need(kv, s, 0);                 /* until it has its new table */
+    ae_kv_seq_need(kv, s, 0);                 /* the sequence needs no parts until it has its new table */
     for (uint32_t i = 0; i < s->n_pages; i++) {
         const int32_t *own = tokens + (size_t)i * AE_KV_PAGE;
         const uint32_t left = s->n_live - i * AE_KV_PAGE, n = left < AE_KV_PAGE ? left : AE_KV_PAGE;
         uint32_t n_same;
         const int32_t known = best_child(kv, parent, key, own, n, &n_same);
-        if (n_same == n && n < AE_KV_PAGE) { /* the tree has the last positions already */
+        if (n_same == n && n < AE_KV_PAGE) { /* the tree already has the last positions */
             if (kv->nodes[known].n_tokens == n && !ae_kv_has_part(kv, known) && kv->count[s->table[i]] == 1)
                 replace_page(kv, s, i, known);
             parent = known;
@@ -184,7 +184,8 @@ void ae_kv_keep(ae_kv *kv, uint32_t seq, ae_kv_key key, const int32_t *tokens)
         }
         if (n_same == n) {
             if (s->table[i] != known) {
-                if (kv->count[s->table[i]] > 1) break; /* others hold it together with what comes after (invariant 5) */
+                if (kv->count[s->table[i]] > 1) break; /* other sequences hold the page together with the pages after it
+                                                        * (invariant 5) */
                 replace_page(kv, s, i, known);
             }
         } else {
@@ -215,7 +216,7 @@ uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, ae_kv_key key, 
     uint32_t done = walk(kv, key, tokens, n, &node, &part, &n_part);
     touch_path(kv, n_part ? part : node);
     const uint32_t landing = path_landing(kv, n_part ? part : node, done + n_part);
-    if (landing < done + n_part) n_part = 0; /* then land on a whole number of pages */
+    if (landing < done + n_part) n_part = 0; /* the sequence lands on a whole number of pages instead */
     for (; done > landing; done -= AE_KV_PAGE) node = kv->nodes[node].parent;
     s->n_pages = done / AE_KV_PAGE;
     uint32_t i = s->n_pages;
@@ -230,7 +231,7 @@ uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, ae_kv_key key, 
         s->table[s->n_pages++] = copy;
         s->n_live = s->n_reserved = done += n_part;
         ae_kv_seq_need(kv, s, s->n_pages);
-    } else if (n_part) { /* the window of a whole number of pages begins further back */
+    } else if (n_part) { /* for a whole number of pages the window begins further back */
         done = ae_kv_landing(kv, seq, done);
         (void)ae_kv_truncate(kv, seq, done); /* it is a landing, so this cannot fail */
     }
@@ -258,7 +259,7 @@ void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_
     uint32_t n_same;
     ae_kv_settle(kv, stream);
     (void)walk(kv, key, tokens, n, &node, &part, &n_same);
-    touch_path(kv, n_same ? part : node); /* the rest shall still be there for the next piece */
+    touch_path(kv, n_same ? part : node); /* keeps the rest of the path in the tree until the next piece is read */
     node = AE_KV_NONE;
     n_same = AE_KV_PAGE;
     for (uint32_t done = 0; done < end && n_same == AE_KV_PAGE; done += n_same) {
@@ -273,7 +274,7 @@ void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_
     }
 }
 
-/* Gives the page a part with these bytes, if there is one. */
+/* Gives the page a part with these bytes, if a part is left. */
 static void write_part(ae_kv *kv, ae_stream *stream, int32_t page, uint32_t n, const uint8_t *bytes)
 {
     const size_t part_bytes = ae_kv_store_bytes(kv, true);

@@ -9,7 +9,7 @@ typedef struct state_seq {
     ae_kv_key key;                           /* the adapters and the scope with which the state is computed */
     uint32_t n_plane;                       /* positions that the plane has seen */
     uint32_t n_accepted;
-    uint8_t accepted[AERIE_MAX_DRAFT]; /* records of the positions after those of the plane */
+    uint8_t accepted[AERIE_MAX_DRAFT]; /* the records of the positions that follow those of the plane */
     bool running;
     bool stale;                             /* nothing is live: the plane must be zeroed before it is used */
     uint32_t n_chain, n_tree;               /* rows of the pass; both 0 outside a pass */
@@ -17,7 +17,7 @@ typedef struct state_seq {
 } state_seq;
 
 typedef struct snapshot {
-    uint32_t n; /* positions; 0: the place is free */
+    uint32_t n; /* number of positions; 0: the place is free */
     ae_kv_key key;
     uint64_t used;
     int32_t *tokens; /* [n_slots] */
@@ -29,12 +29,12 @@ typedef struct pass_arrays {
     uint8_t *accepted;      /* [n_seqs][n_records] accepted records of each run */
 } pass_arrays;
 
-/* The store on a device; the backend is NULL if it has no recurrent layers. */
+/* The store on a device; the backend is NULL if the device has no recurrent layers. */
 typedef struct state_device {
     ae_backend *backend;
     ae_stream *stream;     /* NULL: the stream of the call */
     ae_state_store *store;
-    pass_arrays arrays;    /* those of the running pass, on the device */
+    pass_arrays arrays;    /* the arrays of the running pass, on the device */
     ae_state_pass pass;
     void *memory;          /* one block: the arrays */
     size_t bytes;
@@ -46,14 +46,14 @@ struct ae_state {
     void *memory;
     uint32_t n_seqs, n_slots, n_records, n_snapshots;
     state_seq *seqs;       /* [n_seqs] */
-    snapshot *snapshots;   /* [n_snapshots]; number i is in plane n_seqs + i */
+    snapshot *snapshots;   /* [n_snapshots]; snapshot i is in plane n_seqs + i */
     uint64_t clock;
     int32_t *tokens;       /* [n_seqs + n_snapshots][n_slots] */
     uint32_t n_runs;       /* runs of the pass being built */
     pass_arrays host;
 };
 
-/* The next device with recurrent layers after d; NULL as d: the first one; NULL as result: there is no further one. */
+/* Returns the next device with recurrent layers after d. d NULL: the first one. Returns NULL if there is none left. */
 static state_device *next_device(ae_state *state, const state_device *d)
 {
     for (uint32_t i = d ? (uint32_t)(d - state->devices) + 1 : 0; i < state->n_devices; i++)
@@ -192,8 +192,8 @@ ae_state_store *ae_state_store_get(const ae_state *state)
 
 /* ---- A pass --------------------------------------------------------------------------------------- */
 
-/* The order in which the tentative rows of a sequence run. A child reuses its parent's buffer if no other child needs that any
- * more, so a chain needs one buffer. Children with larger subtrees run later, so that trees need few. */
+/* The order in which the tentative rows of a sequence run. A child reuses its parent's buffer if no other child still needs it,
+ * so a chain needs one buffer. Children with larger subtrees run later, so that trees need few buffers. */
 typedef struct walk {
     const int32_t *parent;
     uint32_t n, n_visits, n_buffers, first; /* first: row of node 0 */
@@ -202,7 +202,7 @@ typedef struct walk {
     ae_state_visit *visits;
 } walk;
 
-/* Chooses the child of node (-1: the chain's end) that runs next; *n_left counts it and the children after it. */
+/* Chooses the child of node (-1: the chain's end) that runs next. *n_left: how many children are left, including this one. */
 static int32_t next_child(const walk *w, int32_t node, uint32_t *n_left)
 {
     int32_t best = -1;
@@ -295,7 +295,7 @@ static void settle(ae_state *state, ae_stream *stream, uint32_t seq)
     state->seqs[seq].stale = false;
 }
 
-/* The first n runs, for a device. */
+/* Returns the first n runs as a device sees them. */
 static ae_state_pass pass_of(const ae_state *state, const state_device *d, uint32_t n)
 {
     return (ae_state_pass){.store = d->store, .n_runs = n, .runs = d->arrays.runs, .visits = d->arrays.visits,
@@ -361,7 +361,7 @@ static bool same_tokens(const int32_t *a, const int32_t *b, uint32_t n)
     return !memcmp(a, b, n * sizeof *a);
 }
 
-/* Number of the longest snapshot of tokens[0..n); -1: none. */
+/* Returns the number of the longest snapshot of tokens[0..n); -1: there is none. */
 static int32_t find_snapshot(const ae_state *state, ae_kv_key key, const int32_t *tokens, uint32_t n)
 {
     int32_t best = -1;
@@ -466,8 +466,8 @@ void ae_state_set_key(ae_state *state, uint32_t seq, ae_kv_key key)
     state->seqs[seq].key = key;
 }
 
-/* Whether these tokens have a snapshot; if so, it counts as used now. If not, *at is the place for one. There must be
- * places. */
+/* Whether these tokens have a snapshot; if so, it counts as used now. If not, *at is the place for a new one; n_snapshots must
+ * not be 0. */
 static bool touch_snapshot(ae_state *state, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t *at)
 {
     *at = 0;

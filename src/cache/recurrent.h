@@ -27,15 +27,15 @@ typedef struct ae_state_options {
     const ae_state_layer *layers; /* [n_layers], lent while it is created */
     uint32_t n_seqs;
     uint32_t n_slots;     /* positions of a sequence */
-    uint32_t n_records;   /* tentative rows of a sequence in a pass */
-    uint32_t n_snapshots; /* snapshots, for all sequences together */
-    uint32_t n_devices;   /* as in ae_kv_options; 0: the backend given to ae_state_create, and the streams of the calls */
+    uint32_t n_records;   /* most tentative rows of a sequence in a pass */
+    uint32_t n_snapshots; /* places for snapshots, for all sequences together */
+    uint32_t n_devices;   /* as in ae_kv_options; 0: uses the backend given to ae_state_create, and the streams of the calls */
     const ae_cache_device *devices; /* [n_devices] */
     const uint8_t *device_of;       /* [n_layers] ascending */
 } ae_state_options;
 
-/* Host and device bytes. on [n_devices], if it is not NULL, gets the bytes on each device. SIZE_MAX if they cannot be
- * counted. */
+/* Returns host and device bytes. on [n_devices], if it is not NULL, gets the bytes on each device. Returns SIZE_MAX if they
+ * overflow. */
 size_t ae_state_plan_bytes(const ae_backend *backend, const ae_state_options *options, size_t *on);
 aerie_status ae_state_create(ae_state **out, ae_backend *backend, const ae_state_options *options, aerie_error *error);
 void ae_state_free(ae_state *state);
@@ -49,12 +49,12 @@ void ae_state_begin(ae_state *state);
 /* Adds rows [first, first + n) of the pass as a committed chain of the sequence. INTERNAL: the sequence is running, already has
  * rows, or has too few slots. */
 aerie_status ae_state_add_chain(ae_state *state, uint32_t seq, uint32_t first, uint32_t n);
-/* Adds rows [first, first + n), which come after the chain's, as a tree on it; parent[n] are indices into the tree, -1: the
- * chain's end. INTERNAL: as above, or there are more rows than records. */
+/* Adds rows [first, first + n), which come after those of the chain, as a tree on it; parent[n] are indices into the tree, -1:
+ * the chain's end. INTERNAL: as above, or there are more rows than records. */
 aerie_status ae_state_add_tree(ae_state *state, uint32_t seq, uint32_t first, const int32_t *parent, uint32_t n);
 /* Starts the pass: its sequences are running from now on. row_parent [n_rows] (device), as in ae_state_pass. */
 const ae_state_pass *ae_state_run_pass(ae_state *state, ae_stream *stream, uint32_t n_rows, const int32_t *row_parent);
-/* Number of sequences in the pass. */
+/* Returns the number of sequences in the pass. */
 uint32_t ae_state_n_runs(const ae_state *state);
 /* The same pass on another device; row_parent is on that device. */
 const ae_state_pass *ae_state_pass_on(ae_state *state, uint32_t i_device, const int32_t *row_parent);
@@ -65,34 +65,38 @@ aerie_status ae_state_commit(ae_state *state, uint32_t seq, uint32_t n_chain, co
 
 /* ---- Landing ---- */
 
-/* Where `seq` would land if it were cut to n positions. */
+/* Returns where `seq` would land if it were cut to n positions. */
 uint32_t ae_state_landing(const ae_state *state, uint32_t seq, uint32_t n);
 /* Cuts the sequence to n positions, or fewer; returns where it landed. */
 uint32_t ae_state_truncate(ae_state *state, ae_stream *stream, uint32_t seq, uint32_t n);
-/* `to` gets the state on which `from` would land if it were cut to n; returns its position. */
+/* Gives `to` the state on which `from` would land if it were cut to n; returns its position. */
 uint32_t ae_state_share(ae_state *state, ae_stream *stream, uint32_t to, uint32_t from, uint32_t n);
-/* Length of the longest snapshot of the first n tokens; 0: none. Only snapshots with this key count (kv.h). */
+/* Returns the length of the longest snapshot of the first n tokens; 0: there is none. Only snapshots with this key count
+ * (kv.h). */
 uint32_t ae_state_match(const ae_state *state, ae_kv_key key, const int32_t *tokens, uint32_t n);
-/* Gives the sequence the state of that snapshot, by its own key; returns the position. */
+/* Gives the sequence the state of that snapshot, under the sequence's own key; returns the position. */
 uint32_t ae_state_adopt(ae_state *state, ae_stream *stream, uint32_t seq, const int32_t *tokens, uint32_t n);
-/* Sets the key of an empty sequence; at first it is {0, 0}. */
+/* Sets the key of an empty sequence; the default is {0, 0}. */
 void ae_state_set_key(ae_state *state, uint32_t seq, ae_kv_key key);
-/* Keeps the state at the live position as a snapshot. False: there are no places for snapshots, or the sequence is running. */
+/* Keeps the state at the live position as a snapshot. Returns false if there are no places for snapshots, or if the sequence is
+ * running. */
 bool ae_state_snapshot(ae_state *state, ae_stream *stream, uint32_t seq);
 void ae_state_forget_snapshots(ae_state *state);
 
-/* The state at the live position as canonical bytes, for saved sequences and tests. INTERNAL for a running sequence. */
+/* Reads or writes the state at the live position as canonical bytes, for saved sequences and tests. INTERNAL for a running
+ * sequence. */
 size_t ae_state_bytes(const ae_state *state);
 aerie_status ae_state_read(ae_state *state, ae_stream *stream, uint32_t seq, void *out);
-/* Puts the sequence, whatever it held, after tokens[0..n) with these bytes. */
+/* Replaces what the sequence holds by the state after tokens[0..n), given as these bytes. */
 aerie_status ae_state_write(ae_state *state, ae_stream *stream, uint32_t seq, const int32_t *tokens, uint32_t n,
                             const void *bytes);
-/* Reads the snapshot of exactly these tokens. False: there is none. */
+/* Reads the snapshot of exactly these tokens. Returns false if there is none. */
 bool ae_state_read_snapshot(ae_state *state, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, void *out);
-/* Makes a snapshot of such bytes, in place of the least recently used one. False: there are no places for snapshots. */
+/* Makes a snapshot of such bytes, in place of the least recently used one. Returns false if there are no places for
+ * snapshots. */
 bool ae_state_write_snapshot(ae_state *state, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n,
                              const void *bytes);
-/* The store of the first device. */
+/* Returns the store of the first device. */
 ae_state_store *ae_state_store_get(const ae_state *state);
 
 #endif

@@ -82,7 +82,7 @@ void ae_kv_part_unneed(ae_kv *kv, int32_t page)
 void ae_kv_seq_need(ae_kv *kv, kv_seq *s, uint32_t n_pages)
 {
     if (!kv->window) return;
-    /* One page more than is seen, so that a draft model that takes back its drafts lands where it was. */
+    /* Begins one page before what is seen, so that a draft model that takes back its drafts can land where it was. */
     uint32_t begin = ae_kv_first_page(kv, s->n_live > AE_KV_PAGE ? s->n_live - AE_KV_PAGE : 0);
     if (begin > n_pages) begin = n_pages;
     const uint32_t old_begin = s->need_begin, old_end = s->need_end;
@@ -109,7 +109,7 @@ void ae_kv_retain(ae_kv *kv, uint32_t seq)
     const kv_seq *s = &kv->seqs[seq];
     if (!kv->window || !s->n_live) return;
     for (uint32_t i = ae_kv_first_page(kv, s->n_live); i <= (s->n_live - 1) / AE_KV_PAGE; i++) {
-        kv_part *x = &kv->parts[kv->part_of[s->table[i]]]; /* they are needed, so they are in no list */
+        kv_part *x = &kv->parts[kv->part_of[s->table[i]]]; /* sequences need these parts, so they are in no list */
         x->retained = true;
     }
 }

@@ -25,8 +25,8 @@ void ae_comm_close(ae_comm *comm)
     comm->ops->close(comm);
 }
 
-/* Copies rank r's slices of a part between its rows and a piece, in which they follow each other without gaps. Returns the end
- * of what it has of the piece. */
+/* Copies rank r's slices of a part between the part's rows and a piece, in which they follow each other without gaps. Returns
+ * where the piece continues. */
 static char *pack(const ae_comm_part *p, uint32_t r, char *piece, bool out)
 {
     const size_t bytes = p->slices->n[r] * p->element, step = p->stride * p->element;
@@ -57,7 +57,7 @@ void ae_comm_gather(ae_comm *comm, const ae_comm_part *parts, uint32_t n, int ro
         begin[r + 1] = begin[r];
         for (uint32_t i = 0; i < n; i++) begin[r + 1] += parts[i].slices->n[r] * parts[i].element * parts[i].n_rows;
     }
-    if (begin[comm->n_ranks] > comm->room) { /* the plan was wrong: nothing is written */
+    if (begin[comm->n_ranks] > comm->room) { /* the plan of the group was wrong: nothing is written */
         ae_comm_fail(comm, "a round is larger than was planned; please report");
         return;
     }

@@ -30,9 +30,9 @@ typedef struct ae_slices {
     uint32_t first[AE_MAX_RANKS], n[AE_MAX_RANKS];
 } ae_slices;
 
-/* Some rows of which each rank has a slice. */
+/* Some rows, each rank having a slice of every row. */
 typedef struct ae_comm_part {
-    void *rows;       /* (host) [n_rows][stride] of elements */
+    void *rows;       /* (host) [n_rows][stride] elements */
     size_t stride;    /* elements from row to row */
     size_t element;   /* bytes of one */
     uint32_t n_rows;
@@ -68,23 +68,23 @@ struct ae_comm {
     atomic_bool failed;
 };
 
-/* Makes room for rounds of up to `bytes` bytes in all. To be called before any round. MEMORY. */
+/* Makes room for rounds of up to `bytes` bytes in all. Must be called before any round. MEMORY. */
 aerie_status ae_comm_reserve(ae_comm *comm, size_t bytes, aerie_error *error);
 void ae_comm_close(ae_comm *comm); /* NULL is fine */
 
-/* One round for all parts [n], of which this rank's slices are valid. Afterwards all slices are valid, on rank `root` or, with
+/* Runs one round for all parts [n]; this rank's slices must be valid. Afterwards all slices are valid, on rank `root` or, with
  * AE_COMM_ALL, on every rank. */
 void ae_comm_gather(ae_comm *comm, const ae_comm_part *parts, uint32_t n, int root);
 void ae_comm_frame(ae_comm *comm, void *bytes);
 void ae_comm_limit(ae_comm *comm, double seconds); /* 0: no limit, the default */
 void ae_comm_fail(ae_comm *comm, const char *reason);
-/* UNSUPPORTED from the moment at which a rank has failed. */
+/* UNSUPPORTED once a rank has failed. */
 aerie_status ae_comm_status(const ae_comm *comm, aerie_error *error);
 
 /* ---- threads.c ---- */
 
-/* Creates n ranks in this process, in out[n]; each is closed separately. A group that has failed makes nobody wait. ARGUMENT,
- * MEMORY. */
+/* Creates n ranks in this process, in out[n]; each is closed separately. When the group fails, no rank waits any longer.
+ * ARGUMENT, MEMORY. */
 aerie_status ae_comm_threads(ae_comm **out, uint32_t n, aerie_error *error);
 
 /* ---- slow.c ---- */

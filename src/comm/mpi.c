@@ -21,7 +21,7 @@ typedef struct mpi_comm {
     ae_comm_last_words *last_words;
     void *user;
     _Atomic double limit; /* seconds per round; 0: no limit */
-    _Atomic double began; /* start of the running round; 0: none is running */
+    _Atomic double began; /* start of the running round; 0: no round is running */
     atomic_bool ends;
     bool watches;
     pthread_t watch;
@@ -117,7 +117,7 @@ uint32_t ae_comm_mpi_started(uint32_t *rank)
 
 #define MODULE "libaerie-mpi.so"
 
-/* Opens the module beside the library or program, or where it is usually installed. */
+/* Opens the module next to the library or program, or in the usual folder. */
 static void *open_near(void)
 {
     static const char *const places[] = {"", "lib/aerie/", "../lib/aerie/", "../lib/x86_64-linux-gnu/aerie/", "aerie/"};
@@ -129,7 +129,7 @@ static void *open_near(void)
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         const int length = snprintf(path, sizeof path, "%.*s%s" MODULE, n, info.dli_fname, places[i]);
         if (length < 0 || (size_t)length >= sizeof path || !strchr(path, '/')) continue;
-        void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL); /* parts of Open MPI look for symbols of other parts */
+        void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL); /* parts of Open MPI look up symbols of other parts */
         if (handle) return handle;
     }
     return NULL;
@@ -181,6 +181,6 @@ aerie_status ae_comm_mpi(ae_comm **out, const ae_comm_mpi_options *options, aeri
     c->last_words = options->last_words, c->user = options->user;
     const aerie_status status = start(c, options, error);
     if (status == AERIE_OK) *out = &c->base;
-    else ae_free(c); /* a process that could not join ends: what MPI has begun ends with it */
+    else ae_free(c); /* if joining failed, the process ends, and MPI's state with it */
     return status;
 }

@@ -14,7 +14,7 @@
 typedef void ae_comm_last_words(void *user, const char *reason);
 
 typedef struct ae_comm_mpi_options {
-    const char *module;  /* path of the module; NULL: AERIE_MPI_MODULE, or the one beside the library */
+    const char *module;  /* path of the module; NULL: AERIE_MPI_MODULE, or the module next to the library */
     bool insecure;       /* public addresses may be used */
     ae_comm_last_words *last_words; /* or NULL */
     void *user;
@@ -22,8 +22,8 @@ typedef struct ae_comm_mpi_options {
 
 /* Writes the host's name, for messages. */
 void ae_comm_mpi_host(const ae_comm *comm, char *name, size_t room);
-/* How many ranks this process was started with, by the environment that launchers set, and its own number in *rank (or NULL).
- * 0: it was not started as a rank. */
+/* Returns how many ranks this process was started with, by the environment that launchers set, and writes its own number to
+ * *rank (or NULL). Returns 0 if it was not started as a rank. */
 uint32_t ae_comm_mpi_started(uint32_t *rank);
 /* Joins the group. UNSUPPORTED: there is no module, or MPI cannot be used (the message says why, and what would help).
  * ARGUMENT: public addresses. MEMORY. */

@@ -17,7 +17,7 @@ typedef struct ae_mpi_table {
     int (*exchange)(char *packed, const size_t *begin, int root, char *reason);
     int (*frame)(void *bytes, size_t n, char *reason);
     void (*host)(char *name, size_t room);
-    void (*end)(void);       /* to be called when all ranks are done */
+    void (*end)(void);       /* called when all ranks are done */
     void (*give_up)(int status); /* ends the processes of all ranks; does not return */
 } ae_mpi_table;
 

@@ -37,7 +37,7 @@ bool ae_comm_is_public(const uint8_t *bytes, size_t n)
     return true;
 }
 
-/* The bytes of an address; 0: an address of another kind. */
+/* Returns the length of an address and its bytes; 0: not an IPv4 or IPv6 address. */
 static size_t bytes_of(const struct sockaddr *a, const uint8_t **bytes)
 {
     if (a && a->sa_family == AF_INET) {
@@ -51,7 +51,7 @@ static size_t bytes_of(const struct sockaddr *a, const uint8_t **bytes)
     return 0;
 }
 
-/* Whether item [n] of a list names this interface: by name, or by a network that the address lies in. */
+/* Whether item [n] of a list names this interface: by its name, or by a network that contains its address. */
 static bool names(const char *item, size_t n, const struct ifaddrs *i)
 {
     char text[80];
@@ -88,7 +88,7 @@ static const char *setting(const char *const *keys)
     return NULL;
 }
 
-/* Whether MPI may use the interface. Its messages and its launcher have separate lists; either may permit it. */
+/* Whether MPI may use the interface. MPI's messages and its launcher have separate lists; if either allows it, it counts. */
 static bool may_use(const struct ifaddrs *i)
 {
     static const char *const data[] = {"OMPI_MCA_btl_tcp_if_include", "MPIR_CVAR_OFI_TCP_IFACE", "MPIR_CVAR_CH3_NETWORK_IFACE",
@@ -101,7 +101,7 @@ static bool may_use(const struct ifaddrs *i)
     return listed(a, i) || listed(b, i);
 }
 
-/* Whether all ranks are on this machine, where they use shared memory or the machine's own addresses. */
+/* Whether all ranks run on this machine, where they use shared memory or the machine's own addresses. */
 static bool only_here(void)
 {
     const char *all = getenv("OMPI_COMM_WORLD_SIZE"), *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");

@@ -31,7 +31,7 @@ static void close_slow(ae_comm *comm)
 static void sleep_until(double end)
 {
     for (double left; (left = end - ae_time_now()) > 0;) {
-        if (left < 50e-6) continue; /* a sleep would take longer */
+        if (left < 50e-6) continue; /* a sleep would take longer than that */
         const double nap = left - 40e-6;
         const struct timespec t = {(time_t)nap, (long)((nap - floor(nap)) * 1e9)};
         clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
@@ -57,7 +57,7 @@ static void exchange(ae_comm *comm, char *packed, const size_t *begin, int root)
 {
     slow_comm *s = (slow_comm *)comm;
     const double start = ae_time_now();
-    size_t most = 0; /* the round is over when the rank with the smallest piece has received the rest */
+    size_t most = 0; /* a round ends when the rank with the smallest piece has received all others */
     for (uint32_t r = 0; r < comm->n_ranks; r++) {
         const bool gets = root == AE_COMM_ALL || (uint32_t)root == r;
         const size_t received = gets ? begin[comm->n_ranks] - (begin[r + 1] - begin[r]) : 0;
@@ -74,7 +74,8 @@ static void frame(ae_comm *comm, void *bytes)
     const double start = ae_time_now();
     s->inner->ops->frame(s->inner, bytes);
     note(s);
-    if (comm->rank == 0) wait_for(s, start, AE_COMM_FRAME); /* a rank that waits for a frame does not know when it was sent */
+    if (comm->rank == 0) wait_for(s, start, AE_COMM_FRAME); /* only rank 0 waits: a rank that receives a frame does not know
+                                                             * when it was sent */
     else s->n_rounds++;
 }
 

@@ -29,7 +29,7 @@ static shared *group_of(const ae_comm *comm)
     return ((const thread_comm *)comm)->group;
 }
 
-#define YIELDS 2000 /* yields before it sleeps: a rank may have nothing to do for long */
+#define YIELDS 2000 /* yields before a waiting rank sleeps: it may have nothing to do for long */
 
 /* Waits for all ranks, or until one fails. */
 static bool meet(ae_comm *comm)
@@ -53,7 +53,7 @@ static bool meet(ae_comm *comm)
 static void exchange(ae_comm *comm, char *packed, const size_t *begin, int root)
 {
     shared *g = group_of(comm);
-    g->packed[comm->rank] = packed; /* each rank writes its own; the meeting orders the accesses */
+    g->packed[comm->rank] = packed; /* each rank writes its own element; the meeting orders the accesses */
     if (!meet(comm)) return;
     for (uint32_t r = 0; r < comm->n_ranks && (root == AE_COMM_ALL || (uint32_t)root == comm->rank); r++)
         if (r != comm->rank) memcpy(packed + begin[r], g->packed[r] + begin[r], begin[r + 1] - begin[r]);

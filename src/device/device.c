@@ -80,7 +80,7 @@ static const ae_gpu_driver *const drivers[] = {
 };
 #define N_DRIVERS (sizeof drivers / sizeof drivers[0])
 
-/* The driver whose device has this name, and the device's number; NULL if there is none. */
+/* Finds the driver for this name, and the device's number; NULL if there is none. */
 static const ae_gpu_driver *find_driver(const char *name, uint32_t *i_device)
 {
     for (size_t i = 0; i < N_DRIVERS; i++)

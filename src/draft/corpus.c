@@ -7,13 +7,14 @@
 #include "base/mem.h"
 
 #define BLOCK 64   /* tokens per block; the block's hash tells whether it was added before */
-/* tokens before a new block that are added with it, so that contexts that reach across its beginning are found */
+/* the tokens just before a new block that are added again with it, so that a context that reaches across the block's start is
+ * found */
 #define OVERLAP 64
 
 typedef struct generation {
     ae_suffix suffix;
-    int32_t *tokens;  /* [n] of capacity: what is in it, for files */
-    uint32_t n, capacity; /* tokens, ends of sequences included */
+    int32_t *tokens;  /* [n] of capacity: the tokens added so far, which a file stores */
+    uint32_t n, capacity; /* n counts ends of sequences too */
     uint64_t *blocks; /* [block_capacity, a power of two] hashes of the prefixes up to each block; 0: free */
     uint32_t n_blocks, block_capacity;
 } generation;
@@ -30,7 +31,7 @@ typedef struct text {
     generation young, old;
     waiting *first; /* oldest first */
     uint64_t prefix; /* hash of the first text's tokens before `at`, in whole blocks */
-    bool skips;      /* the young generation's newest tokens are not the first text's tokens before `at` */
+    bool skips;      /* the newest tokens of the young generation are not those that precede `at` in the first text */
 } text;
 
 struct ae_corpus {
@@ -63,7 +64,7 @@ static bool has_block(const generation *g, uint64_t hash)
     return g->block_capacity && g->blocks[place_of(g, hash)] == hash;
 }
 
-/* If memory is short, the block may be added to the text again later, which does no harm. */
+/* If memory is short, the block is not recorded. It may be added again later, which does no harm. */
 static void note_block(generation *g, uint64_t hash)
 {
     if (2 * (g->n_blocks + 1) > g->block_capacity) {
@@ -124,13 +125,13 @@ static text *text_for(ae_corpus *c, uint64_t scope)
         t = c->n_texts < AE_CORPUS_SCOPES ? &c->texts[c->n_texts++] : least_recent(c, NULL);
         text_free(t);
     }
-    while (n_held(c) > (uint64_t)(AE_CORPUS_ALL - 1) * c->n_tokens) { /* so that this scope has room for its own budget */
+    while (n_held(c) > (uint64_t)(AE_CORPUS_ALL - 1) * c->n_tokens) { /* makes room for this scope's own budget */
         text *least = least_recent(c, t);
         if (!least) break;
         const uint64_t of = least->scope;
         text_free(least);
         least->scope = of;
-        least->used = c->clock; /* it is empty now, so the next one comes from another scope */
+        least->used = c->clock; /* the text is empty now, so the next one to go is another scope's */
         least->version = ++c->clock;
     }
     t->scope = scope;
@@ -160,7 +161,7 @@ static bool has_room(generation *g)
     return true;
 }
 
-/* If memory is short the young generation is lost: suffix.h leaves it empty. */
+/* If memory is short, the young generation is lost: suffix.h leaves it empty. */
 static void add_token(ae_corpus *c, text *t, int32_t token)
 {
     if (has_room(&t->young) && ae_suffix_add(&t->young.suffix, token)) {
@@ -177,7 +178,7 @@ static uint64_t hash_block(uint64_t prefix, const int32_t *tokens)
     return hash ? hash : 1;
 }
 
-/* Adds the next tokens of the text that has waited longest, at most a block. Returns how many it has looked at. */
+/* Adds the next tokens of the text that has waited longest, at most a block. Returns how many tokens it has looked at. */
 static size_t add_some(ae_corpus *c, text *t)
 {
     waiting *w = t->first;
@@ -331,7 +332,7 @@ size_t ae_corpus_bytes(const ae_corpus *c)
 void ae_corpus_write(const ae_corpus *c, uint8_t *out)
 {
     uint64_t after = 0;
-    for (uint32_t k = 0; k < c->n_texts; k++) { /* by their use: no two have the same clock, except empty ones */
+    for (uint32_t k = 0; k < c->n_texts; k++) { /* in order of use: no two texts have the same clock, except empty ones */
         const text *next = NULL;
         for (uint32_t i = 0; i < c->n_texts; i++) {
             const text *t = &c->texts[i];
@@ -350,7 +351,7 @@ void ae_corpus_write(const ae_corpus *c, uint8_t *out)
     }
 }
 
-/* The next record of in[*at ..n); false: there is none, or it is none. */
+/* Reads the next record of in[*at ..n). Returns false if there is none or it is not valid. */
 static bool next_record(const uint8_t *in, size_t n, size_t *at, record *r, const uint8_t **tokens)
 {
     if (n - *at < sizeof *r) return false;
@@ -362,7 +363,7 @@ static bool next_record(const uint8_t *in, size_t n, size_t *at, record *r, cons
     return true;
 }
 
-/* *n_tokens: tokens of all sequences, without the marks of their ends. */
+/* Whether in [n] is a valid file. *n_tokens: tokens of all sequences, without the marks of their ends. */
 static bool is_sound(const uint8_t *in, size_t n, int32_t n_vocab, size_t *n_tokens)
 {
     record r;

@@ -41,27 +41,27 @@ typedef struct ae_corpus_place {
 /* n_tokens: the budget of a scope. Returns NULL if memory is short. */
 ae_corpus *ae_corpus_create(uint32_t n_tokens);
 void ae_corpus_free(ae_corpus *corpus);
-/* A sequence of this scope has ended: copies its tokens [n], which later calls add to the text. */
+/* A sequence of this scope has ended. Copies its tokens [n]; later calls add them to the text. */
 void ae_corpus_add(ae_corpus *corpus, uint64_t scope, const int32_t *tokens, size_t n);
 /* Adds some of the waiting text. */
 void ae_corpus_work(ae_corpus *corpus);
 /* Advances the place by one more token of the sequence. */
 void ae_corpus_step(const ae_corpus *corpus, ae_corpus_place *place, int32_t token);
 /* Finds the longest suffix of tokens[0..n) in the corpus. In text that was added since the last call, only the newest
- * AE_CORPUS_LOOK tokens are looked up. Returns the automaton that has it, and in *match its state, which is the root or has
- * edges; NULL: there is none. */
+ * AE_CORPUS_LOOK tokens are looked up. Returns the automaton that has the suffix, and in *match its state, which is the root or
+ * has edges. Returns NULL if no automaton has one. */
 #define AE_CORPUS_LOOK 64
 const ae_suffix *ae_corpus_find(const ae_corpus *corpus, ae_corpus_place *place, const int32_t *tokens, size_t n,
                                 ae_corpus_match *match);
 
 /* Adds all that waits. */
 void ae_corpus_finish(ae_corpus *corpus);
-/* For files: what was added, by scope, the one used least recently first: u64 scope, u32 n, u32 0, i32 tokens [n], oldest
- * first, sequences ended by any negative number. out [ae_corpus_bytes]. */
+/* The format of files: for each scope, the least recently used one first, u64 scope, u32 n, u32 0, i32 tokens [n], oldest
+ * first; any negative number ends a sequence. out [ae_corpus_bytes]. */
 size_t ae_corpus_bytes(const ae_corpus *corpus);
 void ae_corpus_write(const ae_corpus *corpus, uint8_t *out);
-/* Adds what ae_corpus_write wrote, as if those sequences had just ended. in [n] is hostile. Returns false if it is no such
- * text, or holds tokens that are not below n_vocab; then nothing is added. *n_tokens: how many tokens it holds. */
+/* Adds what ae_corpus_write wrote, as if those sequences had just ended. in [n] is hostile. Returns false, and adds nothing, if
+ * it is not such a text or has tokens that are not below n_vocab. *n_tokens: the number of its tokens. */
 bool ae_corpus_read(ae_corpus *corpus, const uint8_t *in, size_t n, int32_t n_vocab, size_t *n_tokens);
 
 #endif

@@ -74,8 +74,8 @@ static void add(union_tree *u, const ae_tree *tree, uint8_t from)
     }
 }
 
-/* Keeps the most probable paths of both, max_nodes at most. A child is never more probable than its parent, and the earlier of
- * equals is taken, so parents are kept with their children. */
+/* Keeps the most probable paths of both trees, max_nodes nodes at most. A child is never more probable than its parent, and the
+ * earlier of equals is taken, so the parents of kept nodes are kept. */
 static void join(ae_tree *ngrams, const ae_tree *draft, uint32_t max_nodes)
 {
     union_tree u;
@@ -132,7 +132,7 @@ static bool is_united(ae_draft_shape shape)
 static aerie_status joined_ngrams(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
     joined *d = (joined *)drafter;
-    if (!n || !is_united(requests[0].shape)) return AERIE_OK; /* a session drafts in one shape */
+    if (!n || !is_united(requests[0].shape)) return AERIE_OK; /* all requests of a session have one shape */
     return d->ngram->ops->propose(d->ngram, requests, n, error);
 }
 

@@ -23,19 +23,19 @@
 #include "draft/drafter.h"
 #include "text/token/vocab_map.h"
 
-/* The model's state of a slot, and its draft while one is made. */
+/* The model's state for a slot, and the slot's draft while it is made. */
 typedef struct model_slot {
     int32_t *tokens;  /* [n_ctx] the KV cache's tokens in the model's vocabulary; only the first live ones are valid */
-    int32_t *plain;   /* [positions of the target] a text without rows that are not tokens */
+    int32_t *plain;   /* [positions of the target] the text without rows that are not tokens */
     ae_retext retext; /* with a map: the sequence in the model's tokens */
 
     const int32_t *text; /* [n_text] the sequence that the draft continues, in the model's own tokens */
     size_t n_text;
-    uint32_t n_read;     /* positions of it that have been run */
+    uint32_t n_read;     /* positions of the text that have been run */
     uint32_t n_rows;     /* rows in the pass */
-    uint32_t n_kept;     /* of them, at the beginning: those that stay in the KV cache */
-    int32_t begin, end;  /* nodes that the pass finds children of: [begin, end), -1: the root */
-    uint32_t row;        /* of the first of them, the others follow */
+    uint32_t n_kept;     /* the first positions of the text, which stay in the KV cache */
+    int32_t begin, end;  /* nodes whose children the pass finds: [begin, end), -1: the root */
+    uint32_t row;        /* row of the first of these nodes; the others follow */
     float reach[AERIE_MAX_DRAFT];
 } model_slot;
 
@@ -44,9 +44,9 @@ typedef struct draft_model {
     ae_engine *engine;
     uint32_t n_slots, n_ctx;
     model_slot *slots;
-    ae_vocab_map *map; /* NULL: the target's vocabulary */
+    ae_vocab_map *map; /* NULL: the model has the target's vocabulary */
     float *shared;     /* [pairs of the map] logits of the common tokens, in order of the target's ids */
-    ae_encode_memory *memory; /* with a map: shared by the slots' retexts, one at a time */
+    ae_encode_memory *memory; /* with a map: memory that the slots' retexts use in turn */
     ae_engine_rank *ranks;    /* [n_outputs] */
     ae_proposal *best;        /* [n_outputs] */
 } draft_model;
@@ -101,7 +101,7 @@ static float shared_belief(const float *logits, uint32_t n_logits, const float *
     return inside < all ? (float)(inside / all) : 1.0f;
 }
 
-/* The same on the host, for another vocabulary: ranks the tokens that both have. */
+/* Does the same on the host, with another vocabulary: ranks the tokens that both vocabularies have. */
 static void rank_shared(draft_model *d, const ae_engine_rank *row, ae_proposal *out)
 {
     const uint32_t n_vocab = ae_engine_net(d->engine)->model->hparams.n_vocab;
@@ -115,16 +115,16 @@ static void rank_shared(draft_model *d, const ae_engine_rank *row, ae_proposal *
     for (uint32_t i = 0; i < out->n; i++) out->p[i] *= belief;
 }
 
-/* Ranks the likeliest next tokens after n rows, as the target's ids. */
+/* Ranks the likeliest next tokens after n rows, in the target's ids. */
 static aerie_status rank(draft_model *d, uint32_t n, aerie_error *error)
 {
     if (!d->map) return ae_engine_propose(d->engine, d->ranks, n, d->best, error);
-    ae_engine_fetch_logits(d->engine); /* of all rows at once: every row that exports logits is ranked */
+    ae_engine_fetch_logits(d->engine); /* fetches all rows at once: every row that exports logits is ranked */
     for (uint32_t i = 0; i < n; i++) rank_shared(d, &d->ranks[i], &d->best[i]);
     return AERIE_OK;
 }
 
-/* A proposed token in the model's vocabulary. */
+/* Returns a proposed token's id in the model's vocabulary. */
 static int32_t own_token(const draft_model *d, int32_t id)
 {
     return d->map ? ae_vocab_map_to_draft(d->map, id) : id;
@@ -132,7 +132,8 @@ static int32_t own_token(const draft_model *d, int32_t id)
 
 /* ---- Passes --------------------------------------------------------------------------------------------- */
 
-/* Adds a slot's next n tokens, which stay. asks: its root's children are to be found after the last of them. */
+/* Adds a slot's next n tokens, which stay in the cache. asks: the children of the slot's root are to be found after the last of
+ * them. */
 static aerie_status add_kept(draft_model *d, uint32_t slot, const int32_t *tokens, uint32_t n, bool asks, aerie_error *error)
 {
     model_slot *s = &d->slots[slot];
@@ -144,7 +145,7 @@ static aerie_status add_kept(draft_model *d, uint32_t slot, const int32_t *token
     return AERIE_OK;
 }
 
-/* Runs the rows that were added for these requests, and gives the nodes that ask the children that are likely enough. */
+/* Runs the rows that were added for these requests, and adds the likely children to the nodes that wait for them. */
 static aerie_status run(draft_model *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
     uint32_t n_asked = 0, at = 0;
@@ -172,8 +173,8 @@ static aerie_status run(draft_model *d, const ae_draft_request *requests, uint32
     return AERIE_OK;
 }
 
-/* Reads texts as far as they have not been read. late: only what sequences that lag far have missed, but for the last token;
- * else all of it, and the children of the roots are found. */
+/* Reads the unread part of the texts. late: only of sequences that lag far behind, and without the last token; else all of it,
+ * and finds the children of the roots. */
 static aerie_status read_texts(draft_model *d, const ae_draft_request *requests, uint32_t n, bool late, aerie_error *error)
 {
     for (;;) {
@@ -205,7 +206,8 @@ static bool goes_on(const draft_model *d, const ae_draft_request *r)
     return depth < r->max_depth && s->n_text + depth < d->n_ctx;
 }
 
-/* Adds the rows of a request's next level: the node of a chain, or a tree. *fits false: the pass has no room for them. */
+/* Adds the rows of a request's next level: the newest node of a chain, or the whole tree. *fits: false if the pass has no room
+ * for them. */
 static aerie_status add_level(draft_model *d, const ae_draft_request *r, bool *fits, aerie_error *error)
 {
     model_slot *s = &d->slots[r->slot];
@@ -223,7 +225,7 @@ static aerie_status add_level(draft_model *d, const ae_draft_request *r, bool *f
     return AERIE_OK;
 }
 
-/* Runs the next level of all drafts that go on, in as few passes as hold it. *any: whether there were some. */
+/* Runs the next level of all drafts that continue, in as few passes as can hold it. *any: whether any draft continued. */
 static aerie_status run_level(draft_model *d, const ae_draft_request *requests, uint32_t n, bool *any, aerie_error *error)
 {
     *any = false;
@@ -239,7 +241,7 @@ static aerie_status run_level(draft_model *d, const ae_draft_request *requests, 
             *any = true;
             AE_TRY(run(d, requests + begin, i - begin, error));
         } else if (!fits) {
-            i++; /* not even alone: the draft ends */
+            i++; /* the rows do not fit even an empty pass: the draft ends */
         }
     }
     return AERIE_OK;
@@ -247,7 +249,7 @@ static aerie_status run_level(draft_model *d, const ae_draft_request *requests, 
 
 /* ---- Drafts --------------------------------------------------------------------------------------------- */
 
-/* Finds what a draft continues, and drops what the cache has beyond it. */
+/* Finds the text that a draft continues, and drops rows of the cache that do not belong to it. */
 static aerie_status begin_draft(draft_model *d, const ae_draft_request *r, aerie_error *error)
 {
     model_slot *s = &d->slots[r->slot];
@@ -260,7 +262,7 @@ static aerie_status begin_draft(draft_model *d, const ae_draft_request *r, aerie
         s->text = s->retext.drafts.data;
         s->n_text = s->retext.drafts.n;
     }
-    /* no token of the text is in its vocabulary, or its context is full: no draft */
+    /* no draft: the vocabulary has no token of the text, or the context is full */
     if (s->n_text >= d->n_ctx || !r->max_depth || !r->max_nodes) s->n_text = 0;
     if (!s->n_text) return AERIE_OK;
     const uint32_t live = ae_kv_n_live(ae_engine_kv(d->engine), r->slot);
@@ -337,7 +339,8 @@ static aerie_status allocate(draft_model *d, const ae_vocab *vocab, size_t n_tar
     AE_TRY(ae_encode_memory_create(&d->memory, vocab, ae_vocab_map_word_bytes(d->map), error));
     for (uint32_t i = 0; i < d->n_slots; i++) {
         d->slots[i].retext = (ae_retext){.map = d->map, .memory = d->memory};
-        AE_TRY(ae_retext_reserve(&d->slots[i].retext, n_target, d->n_ctx, error)); /* no drafts beyond its context */
+        /* the drafter makes no drafts beyond its own context */
+        AE_TRY(ae_retext_reserve(&d->slots[i].retext, n_target, d->n_ctx, error));
     }
     return AERIE_OK;
 }
@@ -354,7 +357,7 @@ aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, c
     }
     const ae_engine_options *o = ae_engine_options_get(engine);
     *d = (draft_model){.base.ops = &model_ops, .engine = engine, .n_slots = n_slots, .n_ctx = o->n_ctx, .map = map};
-    const size_t n_target = (size_t)n_target_ctx + 1; /* the last token may have no place in the cache */
+    const size_t n_target = (size_t)n_target_ctx + 1; /* + 1, since the last token may have no place in the cache */
     const aerie_status status = allocate(d, vocab, n_target, error);
     if (status == AERIE_OK) *out = &d->base;
     else model_destroy(&d->base);

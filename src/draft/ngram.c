@@ -34,15 +34,15 @@
 #include "base/mem.h"
 #include "draft/corpus.h"
 
-#define MAX_SEEN 32     /* continuations looked at per match */
+#define MAX_SEEN 32     /* most continuations of a match that are looked at */
 #define MAX_CHILDREN 8  /* proposed per node */
 #define N_SHORTER 2     /* shorter suffixes whose continuations are proposed too */
 #define LONG_MATCH 8    /* length from which the newest occurrence outweighs all others */
-#define MANY 4          /* number of continuations from which their counts say something about a distribution */
-#define WORTHLESS 0.02f /* no target pass is so cheap that a node less probable than this pays */
-#define LEAST_REMEMBERED 4 /* tokens of a match in the corpus: shorter ones are chance */
-#define TAIL 32         /* newest tokens compared to see that a request continues the last */
-#define WINDOW 64.0f    /* trials remembered per cell, since text changes */
+#define MANY 4          /* from so many continuations on, their counts are taken for a distribution */
+#define WORTHLESS 0.02f /* no target pass is so cheap that it pays to verify a node less probable than this */
+#define LEAST_REMEMBERED 4 /* shortest match in the corpus that counts: shorter ones are chance */
+#define TAIL 32         /* newest tokens that are compared to tell whether a request continues the last one */
+#define WINDOW 64.0f    /* trials that a cell remembers; older ones fade, since text changes */
 #define PRIOR_WEIGHT 4.0f
 #define PROMPT_TRIALS 512u  /* newest tokens of the prompt that count as trials */
 #define PROMPT_WEIGHT 0.25f /* weight of such a trial: a prompt says less about the output than the output does */
@@ -51,8 +51,9 @@
 
 #define N_LENGTHS 12
 #define N_SHARES 7
-/* Shortest match of each bucket, and how often a continuation seen once is right there. Rounded from measurements on this
- * project's C sources and English prose, cut into words and marks. Lower at both ends, since a wasted pass costs. */
+/* Shortest match of each bucket, and how often the continuation of a match that was seen once proved right. Rounded from
+ * measurements on this project's C sources and English prose, split into words and punctuation. Lower at both ends, since a
+ * wasted pass costs. */
 static const uint32_t LENGTHS[N_LENGTHS] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 static const float PRIOR[N_LENGTHS] = {0.12f, 0.20f, 0.28f, 0.42f, 0.57f, 0.70f,
                                        0.78f, 0.86f, 0.93f, 0.97f, 0.98f, 0.985f};
@@ -71,11 +72,11 @@ typedef struct rates {
 
 typedef struct slot_state {
     ae_suffix suffix;
-    ae_corpus_place place; /* of the sequence in the corpus */
+    ae_corpus_place place; /* place of the sequence in the corpus */
     size_t n_seen;       /* tokens in the automaton */
-    int32_t tail[TAIL];  /* the newest of them, oldest first, at the end of the array */
-    uint32_t skip, wait; /* proposals left to skip before memory is tried again; length of the next such wait */
-    rates own, remembered; /* of matches in the sequence, and of those in the corpus */
+    int32_t tail[TAIL];  /* the newest tokens of the sequence, oldest first, at the end of the array */
+    uint32_t skip, wait; /* proposals still to skip before memory is tried again; length of the next wait */
+    rates own, remembered; /* rates of matches in the sequence, and of matches in the corpus */
 } slot_state;
 
 typedef struct ngram {
@@ -87,11 +88,11 @@ typedef struct ngram {
 
 /* A suffix of the sequence, or of it and some drafted tokens, that was continued before. */
 typedef struct match {
-    const ae_suffix *in; /* of the sequence, or of the corpus */
+    const ae_suffix *in; /* the sequence's automaton or one of the corpus */
     uint32_t state, length;
 } match;
 
-/* Continuations of a match. */
+/* The continuations of a match. */
 typedef struct seen {
     uint32_t n;
     int32_t token[MAX_SEEN];
@@ -109,7 +110,8 @@ static uint32_t length_bucket(uint32_t length)
     return b;
 }
 
-/* 0 to 2: the only continuation, seen once, a few times or often. 3 to 6: one of several, with falling share. */
+/* 0 to 2: the only continuation, seen once, a few times or often. 3 to 6: one of several, the larger its share the lower the
+ * number. */
 static uint32_t share_bucket(uint32_t count, uint32_t total)
 {
     if (count >= total) return total == 1 ? 0 : total < MANY ? 1 : 2;
@@ -157,8 +159,8 @@ static bool list_has(const seen *list, int32_t token)
     return false;
 }
 
-/* Lists what followed a state, the newest first. Leaves out `without` (may be NULL): a longer match has listed those already;
- * and the ends of sequences in the corpus, which are negative. */
+/* Lists what followed a state, the newest first. Leaves out the continuations in `without` (may be NULL), which a longer match
+ * has listed already, and the negative tokens that end sequences in the corpus. */
 static void list_seen(const ae_suffix *suffix, uint32_t state, const seen *without, seen *list)
 {
     const ae_suffix_state *s = &suffix->states[state];
@@ -218,7 +220,7 @@ static void learn(rates *r, match m, int32_t token, size_t position, ae_sampler 
     }
 }
 
-/* The longest suffix of the sequence that occurred in it before; length 0: none. */
+/* Returns the longest suffix of the sequence that occurred in it before; length 0: none. */
 static match own_match(const slot_state *slot)
 {
     match m = {.in = &slot->suffix};
@@ -226,7 +228,7 @@ static match own_match(const slot_state *slot)
     return m;
 }
 
-/* The longest one that the corpus has, if it is longer than `own`; length 0: none. */
+/* Returns the longest suffix that the corpus has, if it is longer than `own`; length 0: none. */
 static match remembered_match(const ngram *d, slot_state *slot, const int32_t *tokens, size_t n, match own)
 {
     match m = {0};
@@ -250,8 +252,8 @@ static void slot_restart(slot_state *slot)
     slot->n_seen = 0;
 }
 
-/* Counts the next token as a trial of what would have been proposed for it. A prompt says little about what is proposed for an
- * answer, and of the corpus nothing: it mostly begins as an earlier one did. */
+/* Counts the next token as a trial of what would have been proposed for it. A prompt's tokens say little about proposals for an
+ * answer, and nothing about the corpus: a prompt mostly begins like an earlier one. */
 static void learn_next(const ngram *d, slot_state *slot, const ae_draft_request *request, bool prompt)
 {
     const size_t at = slot->n_seen;
@@ -266,7 +268,7 @@ static void learn_next(const ngram *d, slot_state *slot, const ae_draft_request 
     if (remembered.length) learn(&slot->remembered, remembered, token, at, request->sampler, 1.0f);
 }
 
-/* Reads the new tokens; false when there is no memory for them. */
+/* Reads the new tokens. Returns false if there is no memory for them. */
 static bool catch_up(const ngram *d, slot_state *slot, const ae_draft_request *request)
 {
     const size_t n = request->n_tokens;
@@ -291,7 +293,7 @@ static bool catch_up(const ngram *d, slot_state *slot, const ae_draft_request *r
 
 /* A node that may enter the tree. */
 typedef struct option {
-    float path, p; /* probability of the whole path; of this node if its parent is right */
+    float path, p; /* probability of the whole path; probability of this node if its parent is right */
     int32_t parent, token;
     match after; /* the match if this node is right */
 } option;
@@ -319,7 +321,7 @@ static void push(frontier *f, option o)
 }
 
 /* Adds up to `room` continuations of a list to the frontier, most frequent first, at p = mass * count / total. `used` marks
- * those that it has already. Returns how much of the room is left. */
+ * continuations that were added already. Returns how much room is left. */
 static uint32_t push_list(frontier *f, option node, const seen *list, bool *used, uint32_t total, float mass,
                            const match *of, uint32_t room)
 {
@@ -340,7 +342,7 @@ static uint32_t push_list(frontier *f, option node, const seen *list, bool *used
     return room;
 }
 
-/* Adds the children of a node (index `parent`, path probability `path`) whose match is m to the frontier. */
+/* Adds the children of node `parent`, whose path has probability `path` and whose match is m, to the frontier. */
 static void expand(const slot_state *slot, const ae_draft_request *request, frontier *f, int32_t parent, float path,
                    match m, size_t position)
 {

@@ -19,10 +19,10 @@
 #include "base/math/rng.h"
 
 #define LEAST_P 1e-3f
-#define MAX_SIBLINGS 3 /* wrong children beside the main one */
+#define MAX_SIBLINGS 3 /* most wrong children next to the main one */
 
 typedef struct told {
-    const int32_t *tokens; /* [n] lent: positions first, first + 1, ... */
+    const int32_t *tokens; /* [n] lent: tokens at positions first, first + 1, ... */
     size_t first, n;
 } told;
 
@@ -42,13 +42,13 @@ static void dice(const oracle *d, uint32_t slot, size_t position, uint32_t purpo
     ae_philox(d->seed, position, (uint64_t)purpose << 32 | slot, out);
 }
 
-/* The token `step` places after the right one, cyclically: never the right one for step in [1, n_vocab). */
+/* Returns the token `step` places after the right one, cyclically: never the right one for step in [1, n_vocab). */
 static int32_t token_beside(const oracle *d, int32_t right, uint32_t step)
 {
     return (int32_t)(((uint32_t)right + (uint64_t)step) % d->n_vocab);
 }
 
-/* The main child for a position. *step: its distance from the right token (0: it is right). */
+/* Returns the main child for a position. *step: its distance from the right token (0: it is the right token). */
 static int32_t main_token(const oracle *d, uint32_t slot, size_t position, uint32_t *step)
 {
     uint32_t r[4];
@@ -63,8 +63,8 @@ static float belief(float p)
     return p > LEAST_P ? p < 1.0f ? p : 1.0f : LEAST_P;
 }
 
-/* Adds the children for one position under `parent`: the right token at a random place among wrong ones. Returns the right
- * child's index. The tree must have room for one node. */
+/* Adds the children for one position under `parent`: the main child, whose token main_token chooses, at a random place among
+ * wrong ones. Returns the main child's index. The tree must have room for one node. */
 static int32_t add_children(const oracle *d, uint32_t slot, size_t position, int32_t parent, uint32_t max_nodes,
                             bool deeper, ae_tree *tree)
 {
@@ -73,7 +73,7 @@ static int32_t add_children(const oracle *d, uint32_t slot, size_t position, int
     uint32_t main_step, r[4];
     const int32_t main_child = main_token(d, slot, position, &main_step);
     dice(d, slot, position, DICE_SIBLINGS, r);
-    const uint32_t wrong_tokens = d->n_vocab - (main_step ? 2 : 1); /* those that are neither right nor the main one */
+    const uint32_t wrong_tokens = d->n_vocab - (main_step ? 2 : 1); /* tokens that are neither right nor the main child's */
     uint32_t n_wrong = 1 + r[0] % MAX_SIBLINGS;
     if (n_wrong > wrong_tokens) n_wrong = wrong_tokens;
     if (n_wrong + 1 > room) n_wrong = room - 1;

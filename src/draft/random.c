@@ -27,7 +27,7 @@ static void draft(const random_drafter *d, const ae_draft_request *request, ae_t
         const int32_t newest = (int32_t)tree->n - 1;
         int32_t parent = newest;
         if (request->shape) {
-            /* half of the nodes are children of the newest one, which makes depth; the others of any node */
+            /* half of the nodes are children of the newest one, which makes the tree deep; the others have any parent */
             if (r[1] & 1) parent = (int32_t)(r[2] % (tree->n + 1)) - 1;
             if (parent >= 0 && (uint32_t)tree->depth[parent] >= request->max_depth) parent = tree->parent[parent];
         }

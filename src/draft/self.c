@@ -15,11 +15,11 @@
 #include "engine/engine.h"
 #include "draft/drafter.h"
 
-/* A request during its draft. */
+/* A request while its draft is made. */
 typedef struct self_work {
-    ae_tree rows;      /* the newest token, then the nodes of the draft */
-    uint32_t first;    /* its first row in the pass */
-    uint32_t n_done;   /* rows that have had their children */
+    ae_tree rows;      /* the newest token, then the draft's nodes */
+    uint32_t first;    /* the pass's row of the first of them */
+    uint32_t n_done;   /* rows whose children have been found */
     bool runs;         /* another level follows */
     float reach[AERIE_MAX_DRAFT];
 } self_work;
@@ -47,7 +47,7 @@ static uint32_t self_begin(ae_drafter *drafter, const ae_draft_begin *begin)
     return begin->n_shared;
 }
 
-/* Adds the rows of all requests that continue; ends those that have no room. *n_run: how many continue. */
+/* Adds the rows of all requests that continue; ends those for which there is no room. *n_run: how many continue. */
 static aerie_status add_rows(draft_self *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_run, aerie_error *error)
 {
     const ae_kv *kv = ae_engine_kv(d->engine);
@@ -72,7 +72,7 @@ static aerie_status add_rows(draft_self *d, const ae_draft_request *requests, ui
     return AERIE_OK;
 }
 
-/* Adds the children of the nodes that were new in this pass. */
+/* Adds the children of the nodes that this pass ran for the first time. */
 static aerie_status expand(const draft_self *d, const ae_draft_request *r, self_work *w, aerie_error *error)
 {
     const uint32_t begin = w->n_done, end = w->rows.n;

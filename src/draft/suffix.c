@@ -8,7 +8,7 @@
 #define NONE AE_SUFFIX_NONE
 #define FIRST_CAPACITY 256u
 #define MAX_CAPACITY (1u << 30)  /* indices and twice the capacity stay within 32 bits */
-#define KEEP_CAPACITY (1u << 15) /* states or edges up to which ae_suffix_clear keeps the memory */
+#define KEEP_CAPACITY (1u << 15) /* ae_suffix_clear keeps arrays of at most so many states or edges */
 
 /* ---- Memory ---------------------------------------------------------------------------------------- */
 
@@ -43,7 +43,7 @@ static void *grow(void *block, uint32_t *capacity, size_t size)
 
 /* ---- Edges ----------------------------------------------------------------------------------------- */
 
-/* The table's place for (from, token): that of its edge, or the free place where it would go. */
+/* Returns the table's place for (from, token): the place of its edge, or the free place where the edge would go. */
 static uint32_t place_of(const ae_suffix *s, uint32_t from, int32_t token)
 {
     uint64_t x = ((uint64_t)from << 32 | (uint32_t)token) * 0x9e3779b97f4a7c15u;
@@ -90,7 +90,7 @@ static bool add_edge(ae_suffix *s, uint32_t from, int32_t token, uint32_t to)
 
 static bool reserve_states(ae_suffix *s)
 {
-    /* a token brings one state and at most one clone; the root comes with the first */
+    /* a token adds one state and at most one clone; the first token also adds the root */
     if (s->n_states + 3 <= s->state_capacity) return true;
     ae_suffix_state *states = grow(s->states, &s->state_capacity, sizeof *states);
     if (states) s->states = states;
@@ -113,7 +113,8 @@ static uint32_t split(ae_suffix *s, uint32_t state, uint32_t length)
     return clone;
 }
 
-/* The construction of Blumer et al. False when out of memory; the automaton is then incomplete. */
+/* Extends the automaton by a token (the construction of Blumer et al.). Returns false when out of memory; the automaton is then
+ * incomplete. */
 static bool extend(ae_suffix *s, int32_t token)
 {
     const uint32_t newest = s->n_states++;

@@ -62,10 +62,10 @@ bool ae_suffix_add(ae_suffix *suffix, int32_t token);
 void ae_suffix_clear(ae_suffix *suffix);
 void ae_suffix_free(ae_suffix *suffix);
 
-/* State of the longest suffix that occurred before, and its length (that of the state's longest substring). The root and 0 when
- * not even the newest token occurred before. */
+/* Returns the state of the longest suffix that occurred before, and its length (that of the state's longest substring); the
+ * root and 0 if not even the newest token occurred before. */
 uint32_t ae_suffix_match(const ae_suffix *suffix, uint32_t *length);
-/* The state after one more token, or AE_SUFFIX_NONE when that continuation never occurred. */
+/* Returns the state after one more token, or AE_SUFFIX_NONE if that continuation never occurred. */
 uint32_t ae_suffix_step(const ae_suffix *suffix, uint32_t state, int32_t token);
 
 #endif

@@ -83,7 +83,7 @@ static aerie_status check_state(const ae_engine *e, uint32_t seq, aerie_error *e
     return out_of_step(seq, error);
 }
 
-/* Which rows of a chain export logits. */
+/* Which of a chain's rows export logits. */
 typedef struct exports {
     ae_export which;
     const uint8_t *wanted; /* [n] instead; or NULL */
@@ -94,7 +94,7 @@ static bool is_exported(const exports *x, uint32_t i, uint32_t n)
     return x->wanted ? x->wanted[i] : x->which == AE_EXPORT_ALL || (x->which == AE_EXPORT_LAST && i + 1 == n);
 }
 
-/* Counts the rows of the source among a chain's, before they are added: they come first, and no text begins without any. */
+/* Counts a chain's rows of the source before they are added: they come first, and text needs at least one of them before it. */
 static aerie_status count_source(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, aerie_error *error)
 {
     const uint32_t live = ae_kv_n_live(e->kv, seq);
@@ -146,7 +146,7 @@ aerie_status ae_engine_add_chain(ae_engine *e, uint32_t seq, const int32_t *toke
 static aerie_status add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree, uint32_t n_silent, uint32_t *first,
                              aerie_error *error)
 {
-    const uint32_t base = ae_kv_n_live(e->kv, seq) + e->n_added[seq]; /* first slot and position after the chain */
+    const uint32_t base = ae_kv_n_live(e->kv, seq) + e->n_added[seq]; /* slot and position of the tree's first row */
     if (tree->n > AERIE_MAX_DRAFT)
         return ae_fail(error, AERIE_ERROR_INTERNAL, "a tree of %u nodes, of %d at most; please report", tree->n,
                        AERIE_MAX_DRAFT);

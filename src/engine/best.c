@@ -36,7 +36,7 @@ static ae_candidate *list_of(const ae_engine *e, uint32_t output, uint32_t rank)
 
 typedef struct search {
     ae_engine *engine;
-    const float *logits; /* (host) [n_out][n_vocab], of which this rank has its part */
+    const float *logits; /* (host) [n_out][n_vocab]; this rank has computed its part of each row */
 } search;
 
 static void find_item(void *context, uint32_t item, uint32_t i_worker)
@@ -88,7 +88,7 @@ static bool is_before(const ae_candidate *a, const ae_candidate *b)
     return a->logit != b->logit ? a->logit > b->logit : a->id < b->id;
 }
 
-/* The best of all ranks, to best [ran]. *all: the row has no others. Returns their number. */
+/* Merges the best candidates of all ranks into best [ran] and returns their number. *all: the row has no other candidates. */
 static uint32_t merge(const ae_engine *e, uint32_t output, ae_candidate *best, bool *all)
 {
     const ae_ranks *ranks = e->net->ranks;
@@ -114,7 +114,7 @@ static uint32_t merge(const ae_engine *e, uint32_t output, ae_candidate *best, b
 typedef struct best_walk {
     const ae_engine *engine;
     const ae_walk_tree *tree;
-    bool lacks; /* the walk came to a row of which more is needed */
+    bool lacks; /* a walk reached a row for which these candidates are not enough */
 } best_walk;
 
 static ae_walk_verdict draw(void *context, uint32_t row, uint32_t depth, int32_t *token)

@@ -52,7 +52,7 @@ void ae_commands_send(ae_commands *c)
 
 static uintptr_t this_thread(void)
 {
-    return (uintptr_t)pthread_self(); /* a number or an address on Linux, never 0 */
+    return (uintptr_t)pthread_self(); /* pthread_self is a number or an address on Linux, never 0 */
 }
 
 bool ae_commands_hold(ae_commands *c)
@@ -136,7 +136,7 @@ static uint32_t number_of(const ae_commands *c, const ae_adapter *adapter)
 {
     uint32_t i = 0;
     while (i < c->n_adapters && c->adapters[i] != adapter) i++;
-    return i; /* n_adapters if it was never added; ranks that follow refuse that number */
+    return i; /* n_adapters if the adapter was never added; ranks that follow refuse that number */
 }
 
 void ae_commands_put_mode(ae_engine *e, const ae_pass_mode *mode)

@@ -20,7 +20,7 @@ struct ae_commands {
     bool taken[AE_COMMANDS_MAX_ENGINES];
     const ae_adapter *adapters[AE_COMMANDS_ADAPTERS];
     uint32_t n_adapters;
-    atomic_uintptr_t holder; /* the thread that writes a command or runs a pass now (pthread_self); 0: none */
+    atomic_uintptr_t holder; /* the thread that is writing a command or running a pass (pthread_self); 0: none */
     bool began; /* rank 0: an engine has been created */
     bool ended; /* ranks other than 0: rank 0 has ended the group */
 };

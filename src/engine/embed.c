@@ -10,7 +10,7 @@ struct ae_embedder {
     const ae_net *net;
     ae_engine *engine;
     ae_embed_options options;
-    float *rows;      /* (host) [n_batch][n_embd] where the host cannot read device memory; else NULL */
+    float *rows;      /* (host) [n_batch][n_embd] if the host cannot read device memory; else NULL */
     double *sum;      /* [n_embd] */
     uint32_t *first;  /* [n_seqs] row of the pass at which each text begins */
     /* the classification head, with RANK; cls is NULL if it has a single layer */
@@ -147,7 +147,7 @@ static double gelu(double x)
     return x / (1 + ae_exp(-2 * z));
 }
 
-/* The score of a head with a norm: GELU by tanh, then the layer norm. */
+/* The score by a head with a norm: GELU by tanh, then the layer norm. */
 static float judge_normed(const ae_embedder *e)
 {
     const uint32_t n = e->net->model->hparams.n_embd;
@@ -163,7 +163,7 @@ static float judge_normed(const ae_embedder *e)
     return (float)out;
 }
 
-/* The score that the classification head gives the row in e->sum. */
+/* Returns the score that the classification head gives the row in e->sum. */
 static float judge(const ae_embedder *e)
 {
     const uint32_t n = e->net->model->hparams.n_embd;
@@ -177,7 +177,7 @@ static float judge(const ae_embedder *e)
     return (float)out;
 }
 
-/* The length that e->sum is divided by. It is 0 for a vector of zeros, which stays as it is. */
+/* Returns the length by which e->sum is divided. It is 0 for a vector of zeros, which stays as it is. */
 static double length(const ae_embedder *e)
 {
     const uint32_t n = e->net->model->hparams.n_embd;
@@ -190,7 +190,7 @@ static double length(const ae_embedder *e)
     if (p < 0) return 1;
     if (p == 0 || most == 0) return most / 32760;
     for (uint32_t i = 0; i < n; i++) {
-        const double x = fabs(e->sum[i]) / most; /* so that no power overflows */
+        const double x = fabs(e->sum[i]) / most; /* keeps powers from overflowing */
         sum += p == 1 ? x : p == 2 ? x * x : x < 1e-300 ? 0 : ae_pow(x, p);
     }
     return most * (p == 1 ? sum : p == 2 ? sqrt(sum) : ae_pow(sum, 1.0 / p));
@@ -239,7 +239,7 @@ static void give_vector(ae_embedder *e, uint32_t n_text, float *out)
 
 /* ---- Passes ------------------------------------------------------------------------------------------ */
 
-/* Runs the pass; *rows (host) are its hidden rows. */
+/* Runs the pass; *rows (host) gets its hidden rows. */
 static aerie_status run_pass(ae_embedder *e, const float **rows, aerie_error *error)
 {
     const size_t bytes = (size_t)ae_engine_n_rows(e->engine) * e->net->model->hparams.n_embd * sizeof **rows;

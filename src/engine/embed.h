@@ -31,12 +31,15 @@ size_t ae_embedder_plan_bytes(const ae_model *model, const ae_backend *backend, 
 aerie_status ae_embedder_create(ae_embedder **out, const ae_net *net, const ae_embed_options *options, aerie_error *error);
 void ae_embedder_free(ae_embedder *embedder);
 
-/* Length of a vector: n_embd, or 1 with RANK. */
+/* Returns the length of a vector: n_embd, or 1 with RANK. */
 uint32_t ae_embedder_n_out(const ae_embedder *embedder);
-/* out [n][n_out]. After an error, those of the backend, it has no meaning, and the embedder can go on. */
+/* Returns the threads that the embedder computes on. */
 ae_pool *ae_embedder_pool(const ae_embedder *embedder);
-/* The rows of one text of n tokens, as they are pooled, to rows (host) [n][n_embd]. The text fits a pass. Errors: as above. */
+/* Computes the rows of one text of n tokens, as they are pooled, into rows (host) [n][n_embd]. The text must fit a pass.
+ * Errors: those of the backend. */
 aerie_status ae_embedder_rows(ae_embedder *embedder, const int32_t *tokens, uint32_t n, float *rows, aerie_error *error);
+/* Computes the vectors of texts [n]: out [n][n_out]. After an error, one of the backend's, out has no meaning, but the embedder
+ * stays usable. */
 aerie_status ae_embedder_run(ae_embedder *embedder, const ae_embed_text *texts, size_t n, float *out, aerie_error *error);
 
 #endif

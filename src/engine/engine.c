@@ -39,10 +39,10 @@ static uint32_t list_eog(const ae_vocab *vocab, int32_t *out)
     return n;
 }
 
-/* most adapter sets whose keys are remembered, beside one for each sequence; prefixes are found again by these keys */
+/* most adapter sets whose keys are remembered, in addition to one for each sequence; prefixes are found again by these keys */
 #define KNOWN_SETS 64
 
-/* Positions that a row can see, its drafted ancestors included. */
+/* Returns how many positions a row can see at most, its drafted ancestors included. */
 static uint32_t most_seen(const ae_engine_options *o)
 {
     return o->n_ctx + AERIE_MAX_DRAFT;
@@ -53,7 +53,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* The most positions that an index chooses. */
+/* Returns how many positions an index chooses at most. */
 static uint32_t most_by_index(const ae_model *m, const ae_engine_options *o)
 {
     const uint32_t every = m->hparams.compress.n_groups ? AE_COMPRESS_OVERLAP : 1;
@@ -68,14 +68,14 @@ uint32_t ae_engine_n_chosen(const ae_model *m, const ae_engine_options *o)
     return chosen > all ? chosen : all;
 }
 
-/* Rows of the window and compressed ones that a row attends to, at most. */
+/* Returns how many rows of the window and compressed rows a row attends to at most. */
 static uint32_t most_gathered(const ae_model *m, const ae_engine_options *o)
 {
     if (!m->hparams.compress.widest) return 0;
     return least(m->layers[0].spec.window, most_seen(o)) + ae_engine_n_chosen(m, o);
 }
 
-/* Most floats of one row that moves between devices. */
+/* Returns the most floats of one row that moves between devices. */
 static size_t moved_size(const ae_model *m, const ae_engine_options *o)
 {
     const size_t layers = (size_t)m->hparams.n_layers * m->hparams.n_embd_layer, chosen = ae_engine_n_chosen(m, o);
@@ -86,7 +86,7 @@ static size_t moved_size(const ae_model *m, const ae_engine_options *o)
     return most > chosen ? most : chosen;
 }
 
-/* Most floats that one round gathers, of rows of the pass or of logits. */
+/* Returns the most floats that one round gathers, for rows of the pass or for logits. */
 static size_t gathered_size(const ae_model *m, const ae_engine_options *o)
 {
     const ae_hparams *h = &m->hparams;
@@ -226,7 +226,7 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split
 typedef struct layer_lists {
     ae_kv_layer layers[AE_MAX_KV_LAYERS];
     uint32_t windows[AE_MAX_KV_LAYERS];
-    ae_state_layer state_layers[AE_MAX_LAYERS]; /* these differ only in their weights */
+    ae_state_layer state_layers[AE_MAX_LAYERS]; /* the states of layers differ only in their weights */
     ae_state_shape state;
     uint8_t kv_device[AE_MAX_KV_LAYERS], state_device[AE_MAX_LAYERS];
     ae_cache_device devices[AE_MAX_DEVICES];
@@ -266,7 +266,7 @@ static ae_state_options state_options(const layer_lists *s, const ae_engine_opti
                               o->n_snapshots, s->n_devices, s->devices, s->state_device};
 }
 
-/* The recurrent layers of a device. */
+/* Returns the recurrent layers of a device. */
 static ae_state_shape states_on(const layer_lists *s, uint32_t i_device)
 {
     uint32_t n = 0;
@@ -274,14 +274,14 @@ static ae_state_shape states_on(const layer_lists *s, uint32_t i_device)
     return (ae_state_shape){.n_layers = n, .layers = s->state_layers}; /* all alike */
 }
 
-/* state: that of the device's layers; it must outlive the returned options. */
+/* state: the state of the device's layers; it must outlive the returned options. */
 static ae_stream_options stream_options(const ae_model *m, const ae_state_shape *state, const ae_engine_options *o)
 {
     const ae_hparams *h = &m->hparams;
     const ae_expert_hparams *x = &h->experts;
     const uint32_t widest = ae_block_max_in(h, m->layers, h->n_layers);
     const ae_widths w = ae_model_widths(m->layers, h->n_layers);
-    const uint32_t wide = w.q > w.ff ? w.q : w.ff; /* of adapters that tokens choose */
+    const uint32_t wide = w.q > w.ff ? w.q : w.ff; /* width of the adapters that tokens choose */
     const ae_moe_shape switched = {.n_experts = h->adapters.n, .n_used = 1, .n_embd = wide > h->n_embd ? wide : h->n_embd,
                                    .n_ff = h->adapters.rank, .given = true};
     const ae_moe_shape moe = {x->n, x->n_used, x->n_latent > h->n_embd ? x->n_latent : h->n_embd,
@@ -300,7 +300,7 @@ static ae_stream_options stream_options(const ae_model *m, const ae_state_shape 
         .pool = o->pool};
 }
 
-/* Bytes that device i needs in addition to the KV cache and recurrent state. */
+/* Returns the bytes that device i needs in addition to the KV cache and recurrent state. */
 static size_t plan_device(const ae_model *m, const ae_split *split, uint32_t i, const ae_engine_options *o,
                           const layer_lists *lists)
 {
@@ -518,7 +518,7 @@ static void add_to_runs(const ae_engine *e, ae_adapter_run *runs, uint32_t *n, u
     else runs[(*n)++] = (ae_adapter_run){i, 1, set};
 }
 
-/* The sets of the pass's sequences with the adapter of its mode. A full set stays as it is. */
+/* Makes the sets of the pass's sequences with the adapter of the pass's mode added. A full set stays as it is. */
 static void join_mode(ae_engine *e)
 {
     if (!e->mode || !e->mode->adapter) return;
@@ -528,7 +528,7 @@ static void join_mode(ae_engine *e)
         *set = e->sets[e->rows.seq[i]];
         if (set->n == AERIE_MAX_ADAPTERS) continue;
         set->list[set->n++] = (ae_adapter_use){e->mode->adapter, 1.0f};
-        set->key ^= UINT64_C(1) << 63; /* other than those of all sets without it */
+        set->key ^= UINT64_C(1) << 63; /* differs from the keys of all sets without the adapter */
     }
 }
 
@@ -576,11 +576,11 @@ static uint64_t pass_key(const ae_engine *e)
         hash = hash_number(hash, 1 + (uint64_t)e->mode->n_experts);
         hash = ae_hash64(hash, e->mode->lacks, e->net->model->hparams.n_layers * sizeof *e->mode->lacks);
     }
-    hash = hash_number(hash, e->turned | 2u * e->grouped); /* rows that see each other choose other places */
+    hash = hash_number(hash, e->turned | 2u * e->grouped); /* rows that see each other use other places */
     return hash_runs(hash_runs(hash, &e->out->adapted), &e->out->adapted_out);
 }
 
-/* Every row of a source has to be given. */
+/* Checks that every row of a source is given. */
 static aerie_status check_source(const ae_engine *e, aerie_error *error)
 {
     uint32_t n = 0, n_given = 0;
@@ -591,7 +591,7 @@ static aerie_status check_source(const ae_engine *e, aerie_error *error)
     return ae_fail(error, AERIE_ERROR_INTERNAL, "%u rows of a source are given, of %u in the pass; please report", n_given, n);
 }
 
-/* The rows that a drafting pass writes to the KV cache must not be kept. */
+/* Checks that a pass in a mode writes no rows to the KV cache that would be kept. */
 static aerie_status check_mode(const ae_engine *e, aerie_error *error)
 {
     for (uint32_t i = 0; e->mode && i < e->options.n_seqs; i++)
@@ -614,7 +614,7 @@ static void upload(ae_engine *e)
     ae_forward_upload(e);
 }
 
-/* Runs the halves of layers, one run of a device after the other; each is a recorded pass of its device. */
+/* Runs the halves of layers, one run of consecutive halves per device; each run is a recorded pass of its device. */
 static void run_all(ae_engine *e)
 {
     const uint32_t n_layers = e->net->model->hparams.n_layers;
@@ -624,7 +624,7 @@ static void run_all(ae_engine *e)
         const ae_engine_device *d = &e->devices[ae_split_device(&e->net->split, n_layers, begin)];
         const bool later = e->net->model->hparams.n_deepstack || e->net->model->hparams.crosses; /* layers read given rows */
         if ((e->n_given && (!begin || later)) || e->net->ranks) {
-            ae_forward_run(e, begin, end); /* it uploads while it runs, so it cannot be recorded */
+            ae_forward_run(e, begin, end); /* this run uploads in between, so it cannot be recorded */
         } else if (d->backend->ops->pass_begin(d->stream, begin ? hash_number(key, begin) : key)) {
             ae_forward_run(e, begin, end);
             d->backend->ops->pass_end(d->stream);
@@ -645,7 +645,7 @@ static aerie_status sync_all(ae_engine *e, aerie_error *error)
     return status;
 }
 
-/* Waits after a pass. A group cannot go on after a failure, because the pages of its ranks would differ. */
+/* Waits after a pass. A group cannot go on after a failure: the pages of its ranks would differ. */
 static aerie_status sync_pass(ae_engine *e, aerie_error *error)
 {
     const ae_ranks *ranks = e->net->ranks;
@@ -663,7 +663,7 @@ static aerie_status run_pass(ae_engine *e, aerie_error *error)
     AE_TRY(check_source(e, error));
     upload(e);
     list_runs(e);
-    const double start = e->n_devices > 1 ? ae_time_now() : 0; /* no single device sees the time of the others */
+    const double start = e->n_devices > 1 ? ae_time_now() : 0; /* no device sees the time of the others */
     const uint32_t begin = ops->mark(e->out->stream);
     run_all(e);
     const uint32_t end = ops->mark(e->out->stream);
@@ -671,7 +671,7 @@ static aerie_status run_pass(ae_engine *e, aerie_error *error)
     e->pass_seconds = status != AERIE_OK ? 0
                       : e->n_devices > 1 ? ae_time_now() - start : ops->elapsed(e->out->stream, begin, end);
     for (uint32_t i = 0; status != AERIE_OK && i < e->options.n_seqs; i++)
-        (void)ae_kv_truncate(e->kv, i, ae_kv_n_live(e->kv, i)); /* drops the drafts alone, which cannot fail */
+        (void)ae_kv_truncate(e->kv, i, ae_kv_n_live(e->kv, i)); /* drops only drafts, which cannot fail */
     memset(e->logits_host, 0, e->options.n_outputs * sizeof *e->logits_host);
     return status;
 }
@@ -684,7 +684,7 @@ aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
     e->best.ran = e->best.wanted;
     ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_PASS, .a = e->best.ran}, NULL);
     ae_commands_send(e->options.commands);
-    ae_pool_hold(e->options.pool); /* one at a time runs of the engines that share threads */
+    ae_pool_hold(e->options.pool); /* engines that share threads run one at a time */
     const aerie_status status = run_pass(e, error);
     ae_pool_release(e->options.pool);
     ae_commands_release(e->options.commands, held);
@@ -767,7 +767,8 @@ const float *ae_engine_features(const ae_engine *e, uint32_t row)
     return e->features + (size_t)row * e->options.n_taps * e->net->model->hparams.n_embd;
 }
 
-/* If the KV cache refuses the commit after this, state and cache are out of step, and add_chain refuses the sequence. */
+/* If the KV cache refuses the commit after this, state and cache are out of step, and add_chain refuses the sequence from then
+ * on. */
 static aerie_status commit_state(ae_engine *e, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes)
 {
     const int32_t *tokens = e->ids + e->first_row[seq];

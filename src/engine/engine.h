@@ -20,11 +20,12 @@
 
 typedef struct ae_engine ae_engine;
 
-/* Models with hyper-connections: the tap of stream k after the last layer is AE_TAP_STREAM + k. */
+/* The tap of stream k after the last layer, in models with hyper-connections, is AE_TAP_STREAM + k. */
 #define AE_TAP_STREAM 0x80000000u
 
 typedef struct ae_engine_options {
-    const struct ae_vocab *vocab; /* which tokens end a walk (ae_engine_draw); NULL: none do. Used by create only */
+    const struct ae_vocab *vocab; /* knows which tokens end a walk (ae_engine_draw); NULL: none do. Only ae_engine_create reads
+                                   * it */
     uint32_t n_ctx;     /* positions per sequence */
     uint32_t n_seqs;
     uint32_t n_batch;   /* most rows of a pass; raised to n_outputs if smaller */
@@ -33,22 +34,22 @@ typedef struct ae_engine_options {
     uint32_t n_snapshots; /* recurrent layers: states that are kept to return to, of all sequences */
     uint32_t n_windows;   /* layers with windows: windows that are kept to return to, of all sequences */
     uint32_t n_kv_pages; /* pages of the KV cache, for all sequences; 0: enough for n_seqs whole contexts */
-    uint32_t n_threads; /* with a pool, the pool's number */
+    uint32_t n_threads; /* threads; not read if there is a pool */
     ae_kv_type kv_type;
     uint32_t n_taps;       /* number of hidden rows that every row of a pass exports, for drafter heads */
-    /* which ones: the residual stream before this layer (n_layers: after the last one), AERIE_TAP_NORMED, or AE_TAP_STREAM and
-     * on */
+    /* the layers whose input in the residual stream is exported (n_layers: the output of the last one), AERIE_TAP_NORMED, or
+     * AE_TAP_STREAM and following */
     uint32_t taps[AERIE_MAX_TAPS];
     uint32_t max_rank;     /* largest rank of adapters; 0: sequences have no adapters */
     ae_pool *pool;         /* threads to run on, which must outlive the engine; NULL: threads of its own */
     const ae_ranks *ranks; /* plans only: plan for one rank of a group; an engine uses its network's ranks */
-    struct ae_commands *commands; /* lent, on rank 0 of a group: what this engine does, all ranks do (commands.h); NULL: not in
-                                   * a group, or not rank 0 */
+    struct ae_commands *commands; /* lent, on rank 0 of a group: all ranks repeat what this engine does (commands.h); NULL: no
+                                   * group, or not rank 0 */
 } ae_engine_options;
 
-/* Bytes that an engine with these options takes, without weights. */
+/* Returns the bytes that an engine with these options takes, without weights. */
 size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options);
-/* The same if layers are on several devices. on [n_devices], if it is not NULL, gets the bytes on each device. */
+/* The same with layers on several devices. on [n_devices], if it is not NULL, gets the bytes on each device. */
 size_t ae_engine_plan_split(const ae_model *model, const ae_split *split, const ae_engine_options *options, size_t *on);
 aerie_status ae_engine_create(ae_engine **out, const ae_net *net, const ae_engine_options *options, aerie_error *error);
 void ae_engine_free(ae_engine *engine);
@@ -56,29 +57,29 @@ void ae_engine_free(ae_engine *engine);
 const ae_net *ae_engine_net(const ae_engine *engine);
 const ae_engine_options *ae_engine_options_get(const ae_engine *engine);
 ae_kv *ae_engine_kv(const ae_engine *engine);
-/* The stream of the output's device. */
+/* Returns the stream of the output's device. */
 ae_stream *ae_engine_stream(const ae_engine *engine);
-/* The threads that the engine runs on. */
+/* Returns the threads that the engine runs on. */
 ae_pool *ae_engine_pool(const ae_engine *engine);
 
 /* Empties the sequence; from now on it is computed with these adapters, in their order, and in their scope. NULL: without
- * adapters, in the common scope, as at first. options.max_rank must be at least their ranks. */
+ * adapters, in the common scope, which is the default. options.max_rank must be at least the adapters' ranks. */
 void ae_engine_adapt(ae_engine *engine, uint32_t seq, const ae_adapter_set *set);
-/* The sequence's adapters, with their key. */
+/* Returns the sequence's adapters, with their key. */
 const ae_adapter_set *ae_engine_adapters(const ae_engine *engine, uint32_t seq);
-/* The key of such a set; NULL: the key of no adapters in the common scope. */
+/* Returns the key of such a set; NULL: the key of no adapters in the common scope. */
 ae_kv_key ae_engine_key(ae_engine *engine, const ae_adapter_set *set);
 ae_kv_key ae_engine_seq_key(const ae_engine *engine, uint32_t seq);
 
 void ae_engine_rows_clear(ae_engine *engine);
 uint32_t ae_engine_n_rows(const ae_engine *engine);
 uint32_t ae_engine_rows_left(const ae_engine *engine);
-/* Number of further rows in the pass that may export logits. */
+/* Returns how many more rows of the pass may export logits. */
 uint32_t ae_engine_outputs_left(const ae_engine *engine);
 
-/* The pass being built is only drawn from (ae_engine_draw), by draws that want up to this many best candidates (ae_draw_wants),
- * at most AE_BEST_MOST. Ranks that split the vocabulary send these instead of logits; any other result of the pass costs one
- * more round. 0, and after ae_engine_rows_clear: whole rows. */
+/* Declares that the pass being built will only be drawn from (ae_engine_draw), by draws that need up to this many best
+ * candidates (ae_draw_wants), at most AE_BEST_MOST. Ranks that split the vocabulary send these instead of logits; any other
+ * result of the pass costs one more round. 0, which ae_engine_rows_clear also sets: whole rows. */
 void ae_engine_expect(ae_engine *engine, uint32_t n_best);
 
 typedef enum ae_export {
@@ -93,16 +94,17 @@ typedef enum ae_export {
  * were not added in this order. */
 aerie_status ae_engine_add_chain(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n, ae_export export_rows,
                                  uint32_t *first, aerie_error *error);
-/* Rows [first, first + n) of the chain added just before start from rows (host) [n][n_embd] instead of token embeddings,
+/* Lets rows [first, first + n) of the chain added just before start from rows (host) [n][n_embd] instead of token embeddings,
  * neither scaled nor normed; rows are lent until the pass has run. Their ids in that chain are negative, and distinguish
- * sequences as tokens do. What is added to them after layer i (ae_hparams.n_deepstack) is at rows + (i + 1) * plane. group:
- * these rows see each other; the chain must have the whole group, or its rest if the sequence already holds the beginning.
- * INTERNAL: no such rows. UNSUPPORTED: a group, and ae_engine_may_join says no. */
+ * sequences as tokens do. The numbers to add after layer i (ae_hparams.n_deepstack) are at rows + (i + 1) * plane. group: these
+ * rows see each other; the chain must have the whole group, or its rest if the sequence already holds the beginning. INTERNAL:
+ * no such rows. UNSUPPORTED: a group, although ae_engine_may_join returns false. */
 aerie_status ae_engine_add_given(ae_engine *engine, uint32_t first, uint32_t n, const float *rows, size_t plane, bool group,
                                  aerie_error *error);
-/* Rows [first, first + n) of the pass, of one sequence, rotate by positions that are `debt` below their own. If n_across is not
- * 0, they are cells from, from + 1, ... of a grid with n_across columns; their rows and columns in it count as height and width
- * from the position of cell 0 on. Only for models with ae_rope.sections; all other rows rotate by their own positions. */
+/* Rotates rows [first, first + n) of the pass, of one sequence, by positions that are `debt` below their own. If n_across is
+ * not 0, they are cells from, from + 1, ... of a grid with n_across columns; their row and column in the grid count as height
+ * and width from the position of cell 0 on. Only for models with ae_rope.sections; all other rows rotate by their own
+ * positions. */
 void ae_engine_turn(ae_engine *engine, uint32_t first, uint32_t n, uint32_t debt, uint32_t n_across, uint32_t from);
 /* Adds a text without logits, for its hidden rows (options.taps). For encoders, which take no other rows, this is the whole
  * text, in an empty sequence that must be truncated after the pass; tokens [n_first, n) have the second token type if there are
@@ -125,9 +127,10 @@ aerie_status ae_engine_add_tree(ae_engine *engine, uint32_t seq, const ae_tree *
 aerie_status ae_engine_add_tree_from(ae_engine *engine, uint32_t seq, const ae_tree *tree, uint32_t n_silent, uint32_t *first,
                                      aerie_error *error);
 
-/* Whether rows may see later ones: not in models with recurrent layers, or with an index, which chooses among earlier rows. */
+/* Whether rows may see later ones. They may not in models with recurrent layers, or with an index, which chooses among earlier
+ * rows. */
 bool ae_engine_may_join(const ae_net *net);
-/* Rows [first, first + n) of the pass, a tree that is a chain and was added just before, see each other. */
+/* Lets rows [first, first + n) of the pass see each other: a tree that is a chain and was added just before. */
 void ae_engine_join_rows(ae_engine *engine, uint32_t first, uint32_t n);
 
 /* Sets how the next pass departs from the model, until ae_engine_rows_clear. The pass fails (INTERNAL) if a row is not
@@ -140,18 +143,18 @@ void ae_engine_set_mode(ae_engine *engine, const ae_pass_mode *mode);
 aerie_status ae_engine_pass(ae_engine *engine, aerie_error *error);
 /* Waits for commits and copies of pages since the last pass. After an error the live rows cannot be trusted. */
 aerie_status ae_engine_sync(ae_engine *engine, aerie_error *error);
-/* Seconds that the last pass took on the device. */
+/* Returns the seconds that the last pass took on the device. */
 double ae_engine_pass_seconds(const ae_engine *engine);
 
-/* (host) [n_vocab] f32 logits of a row of the last pass that exported them; valid until the next pass. If the host cannot read
- * device memory, the first call for a row downloads it; further calls may come from several threads. */
+/* Returns (host) [n_vocab] f32 logits of a row of the last pass that exported them; valid until the next pass. If the host
+ * cannot read device memory, the first call for a row downloads it; later calls may come from several threads. */
 const float *ae_engine_logits(ae_engine *engine, uint32_t row);
-/* Downloads the logits of all rows that exported them at once, if a download is needed, for later calls of ae_engine_logits. */
+/* Downloads the logits of all rows that exported them, if a download is needed, for later calls of ae_engine_logits. */
 void ae_engine_fetch_logits(ae_engine *engine);
 
 /* A sequence of the last pass to draw for, with the tree that was added for it (or none). */
 typedef struct ae_engine_walk {
-    ae_sampler *sampler; /* draws from rows alone; no two walks share it */
+    ae_sampler *sampler; /* a sampler that draws from each row alone; no two walks share it */
     uint32_t row;        /* the newest row of its chain */
     uint32_t n;          /* nodes of its tree */
     uint32_t n_most;
@@ -164,15 +167,15 @@ aerie_status ae_engine_draw(ae_engine *engine, const ae_engine_walk *walks, uint
 /* A row of the last pass after which a drafter wants proposals. */
 typedef struct ae_engine_rank {
     const ae_sampler *sampler; /* the target's sampler */
-    uint32_t row, k;           /* the row, which exported logits; number of proposals, at most AE_PROPOSE_MAX */
+    uint32_t row, k;           /* row: it exported logits; k: number of proposals, at most AE_PROPOSE_MAX */
     uint64_t position;
 } ae_engine_rank;
 /* Proposes tokens after n rows, on the device; out (host) [n]. */
 aerie_status ae_engine_propose(ae_engine *engine, const ae_engine_rank *ranks, uint32_t n, ae_proposal *out,
                                aerie_error *error);
 
-/* (device) [n_taps][n_embd] f32 hidden rows of a row of the last pass, exported logits or not; those of all rows are
- * contiguous. Valid until the next pass. */
+/* Returns (device) [n_taps][n_embd] f32 hidden rows of a row of the last pass, whether it exported logits or not; those of all
+ * rows are contiguous. Valid until the next pass. */
 const float *ae_engine_features(const ae_engine *engine, uint32_t row);
 
 /* Called after a pass: keeps the sequence's n_chain rows and, of its tree, the path nodes[0..n_nodes) from the root (indices
@@ -185,35 +188,37 @@ aerie_status ae_engine_commit(ae_engine *engine, uint32_t seq, uint32_t n_chain,
 /* Most rows of a tree. */
 uint32_t ae_engine_max_tree(const ae_engine *engine);
 uint32_t ae_engine_n_live(const ae_engine *engine, uint32_t seq);
-/* Where `seq` would land if it were cut to n positions: on n, or on the nearest position before it at which recurrent state and
- * windows are known. Positions in between have to be computed again. */
+/* Returns where `seq` would land if it were cut to n positions: on n, or on the nearest position before it at which recurrent
+ * state and windows are known. The positions in between would have to be computed again. */
 uint32_t ae_engine_landing(const ae_engine *engine, uint32_t seq, uint32_t n);
 /* Cuts the sequence to n positions; returns where it landed. Also makes a sequence usable whose last pass was not committed. */
 uint32_t ae_engine_truncate(ae_engine *engine, uint32_t seq, uint32_t n);
-/* `to` (emptied first) gets as many of positions [0, n) of `from` as can be shared; returns their number. */
+/* Gives `to` (emptied first) as many of positions [0, n) of `from` as can be shared; returns their number. */
 uint32_t ae_engine_share(ae_engine *engine, uint32_t to, uint32_t from, uint32_t n);
-/* How many of tokens[0..n), from the first on, are kept of ended sequences with this key. */
+/* Returns how many of tokens[0..n), from the first on, are kept from ended sequences with this key. */
 uint32_t ae_engine_match(const ae_engine *engine, ae_kv_key key, const int32_t *tokens, uint32_t n);
-/* The sequence (emptied first) gets these positions, by its own key; returns their number. */
+/* Gives the sequence (emptied first) these positions, under its own key; returns their number. */
 uint32_t ae_engine_adopt(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n);
 /* ---- Saved sequences: canonical bytes of the cache's values for tokens[0..n), those of layers with windows from position
  * `first` on; then, with has_state, the recurrent state after these tokens ---- */
 
-/* The last position up to n at which a sequence, or what is kept of ended sequences with this key, can be saved; the tokens
- * must be theirs. Without recurrent layers it is any landing; 0: there is none. */
+/* Returns the last position up to n at which a sequence, or what is kept from ended sequences with this key, can be saved; the
+ * tokens must be theirs. Without recurrent layers it is any landing; 0: there is none. */
 uint32_t ae_engine_seq_saved(const ae_engine *engine, uint32_t seq, uint32_t n);
 uint32_t ae_engine_prefix_saved(const ae_engine *engine, ae_kv_key key, const int32_t *tokens, uint32_t n);
 size_t ae_engine_saved_bytes(const ae_engine *engine, uint32_t n, uint32_t first, bool has_state);
-/* What is saved. n is a result of the functions above or, if has_state is false, any landing. */
+/* The part of a sequence that is saved. n is a result of the functions above or, if has_state is false, any landing. */
 typedef struct ae_engine_saved {
     uint32_t n, first;
     bool has_state;
-    uint32_t begin, end; /* the positions that a call writes to their places; the state goes with the last one */
+    uint32_t begin, end; /* the positions whose bytes a call reads or writes at their places; the state goes with the last
+                          * one */
 } ae_engine_saved;
 void ae_engine_save_seq(ae_engine *engine, uint32_t seq, const ae_engine_saved *saved, void *out);
 void ae_engine_save_prefix(ae_engine *engine, ae_kv_key key, const int32_t *tokens, const ae_engine_saved *saved, void *out);
-/* Puts positions [begin, end) of such bytes into the cache as if a sequence had ended, the state with the last one; begin is a
- * whole number of pages, and end, too, or n. false: what comes before is not there, or there was no room for all. */
+/* Puts positions [begin, end) of such bytes into the cache as if a sequence had ended, and the state with the last one. begin
+ * must be a whole number of pages, and so must end unless it is n. Returns false if positions before begin are missing, or if
+ * there was no room for all. */
 bool ae_engine_load_prefix(ae_engine *engine, ae_kv_key key, const int32_t *tokens, const ae_engine_saved *saved,
                            const void *bytes);
 /* Ends the sequence: it is emptied, and its positions are kept as long as there is room; tokens [n_live]. */

@@ -17,7 +17,7 @@ typedef struct follower {
     ae_engine *engines[AE_COMMANDS_MAX_ENGINES];
     ae_pass_mode modes[AE_COMMANDS_MAX_ENGINES];
     uint8_t lacks[AE_COMMANDS_MAX_ENGINES][AE_MAX_LAYERS];
-    /* rows that are given in the pass being built; NULL until the first come, since few groups get any */
+    /* given rows of the pass being built; NULL until the first ones come, since few groups get any */
     float *rows[AE_COMMANDS_MAX_ENGINES];
     uint32_t n_given[AE_COMMANDS_MAX_ENGINES];
     uint32_t *payload; /* [n_room] */
@@ -60,7 +60,7 @@ static aerie_status read_command(follower *f, aerie_error *error)
 
 /* ---- Engines -------------------------------------------------------------------------------------------------------- */
 
-/* Words of the longest command that such an engine can get. */
+/* Returns the most words that a command to such an engine can have. */
 static uint32_t room_for(const ae_engine_options *o, uint32_t n_layers)
 {
     const uint32_t tokens = o->n_ctx + 2 * AERIE_MAX_DRAFT,
@@ -79,7 +79,7 @@ static aerie_status make_room(follower *f, uint32_t n, aerie_error *error)
     return AERIE_OK;
 }
 
-/* A size that rank 0 has memory for may be too large for this machine. */
+/* Checks a size against this machine's memory, which may be less than rank 0's. */
 static aerie_status check_memory(const follower *f, const ae_engine_options *options, aerie_error *error)
 {
     ae_engine_options o = *options;
@@ -114,7 +114,7 @@ static aerie_status create(follower *f, aerie_error *error)
 
 /* ---- Commands ------------------------------------------------------------------------------------------------------- */
 
-/* given: ids of given rows, below 0, may be among them. */
+/* given: whether negative ids, those of given rows, are allowed. */
 static aerie_status check_tokens(const follower *f, const uint32_t *tokens, uint32_t n, bool given, aerie_error *error)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -157,7 +157,7 @@ static aerie_status do_tree(follower *f, ae_engine *e, aerie_error *error)
     return check_result(f, (uint32_t)ae_engine_add_tree_from(e, f->at.seq, &tree, f->at.a, &first, NULL), error);
 }
 
-/* Reads a pass's given rows into room for those of the largest pass. */
+/* Reads the given rows of a pass into a buffer that fits those of the largest pass. */
 static aerie_status do_given(follower *f, ae_engine *e, aerie_error *error)
 {
     const ae_hparams *h = &f->net->model->hparams;
@@ -263,7 +263,7 @@ static aerie_status do_sequence(follower *f, ae_engine *e, aerie_error *error)
     }
 }
 
-/* Reads what a piece of a saved sequence is; n_tokens: how many tokens belong to it. */
+/* Reads which piece of a saved sequence is meant; n_tokens: how many tokens belong to it. */
 static aerie_status read_saved(const follower *f, const ae_engine *e, ae_engine_saved *s, ae_kv_key *key, uint32_t n_tokens,
                                aerie_error *error)
 {

@@ -119,7 +119,7 @@ void ae_forward_upload(ae_engine *e)
     if (h->temp_scale == 0.0f) return;
     for (uint32_t r = 0; r < e->n_rows; r++) {
         const double at =
-            /* how many times the length divides the position */
+            /* how often the length fits into the position */
             (double)(uint32_t)(((float)e->rows.pos[r] + h->temp_offset) / (float)h->temp_length);
         e->q_scale_host[r] = (float)(1.0 + (double)h->temp_scale * ae_log(at + 1.0));
     }
@@ -203,7 +203,7 @@ static void begin_stream(ae_engine *e, ae_engine_device *d, const ae_block *b)
     if (e->net->positions && !h->encoder) add_rows(e, d, e->net->positions, d->rows.place);
 }
 
-/* Adds to the stream what given rows bring for this layer. */
+/* Adds the given rows' further numbers for this layer to the stream. */
 static void add_deep(ae_engine *e, ae_engine_device *d, uint32_t i_layer)
 {
     const ae_backend_ops *ops = d->backend->ops;
@@ -246,13 +246,13 @@ static void put_logits(ae_engine *e)
     const ae_backend_ops *ops = d->backend->ops;
     const ae_hparams *h = &e->net->model->hparams;
     const ae_ranks *ranks = e->net->ranks;
-    /* in a group, only this rank's part of the vocabulary */
+    /* in a group, the products compute only this rank's part of the vocabulary */
     const uint32_t n_own = ranks ? ranks->vocab.n[ranks->own] : h->n_vocab;
     float *own = e->logits + (ranks ? ranks->vocab.first[ranks->own] : 0);
     if (!n_own) return;
     ops->copy(d->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = d->block.x, .x_stride = h->n_embd,
                                     .rows = d->rows.out_rows, .y = e->x_out, .y_stride = h->n_embd});
-    const bool apart = e->net->out_norm_b && !h->layer_norm; /* products cannot apply such a norm */
+    const bool apart = e->net->out_norm_b && !h->layer_norm; /* products cannot apply an RMS norm with a bias */
     if (apart) norm_end(e, e->out, e->x_out, h->n_embd, e->n_out);
     ae_adapter_matmul(ops, d->stream, &(ae_matmul){
         .n_rows = e->n_out, .x = e->x_out,
@@ -280,7 +280,7 @@ static bool is_tapped(const ae_engine *e, uint32_t at)
     return false;
 }
 
-/* Makes one row of the streams. A tap at the end of the layers reads their mean where they have hyper-connections. */
+/* Combines the streams into one row. A tap at the end of the layers reads their mean in models with hyper-connections. */
 static void end_streams(ae_engine *e, ae_engine_device *d, const ae_block *b)
 {
     const uint32_t n_layers = b->h->n_layers;
@@ -311,7 +311,7 @@ static void end_stream(ae_engine *e)
 
 /* ---- Ranks of a pipeline ------------------------------------------------------------------------------------------ */
 
-/* Sends the stream, and what else goes on from layer to layer, from one rank to another. */
+/* Sends the stream, and whatever else later layers read, from one rank to another. */
 static void hand_on(ae_engine *e, ae_engine_device *d, uint32_t from, uint32_t to)
 {
     const ae_hparams *h = &e->net->model->hparams;
@@ -364,7 +364,7 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
     ae_places places = ae_rows_places_on(&d->rows, e->n_rows, e->kv, i_device);
     if (h->encoder || e->grouped) places.last = d->rows.last; /* an encoder's rows see the whole text */
     ae_places flat = places, part_places = places, near_places = places, cross_places = places;
-    bool source_alone = h->crosses; /* all rows are the source's */
+    bool source_alone = h->crosses; /* all rows belong to the source */
     for (uint32_t i = 0; source_alone && i < e->n_rows; i++) source_alone = e->ids[i] < 0;
     if (h->crosses) places.first = flat.first = d->rows.first;
     cross_places.pos = d->rows.cross;
@@ -442,7 +442,8 @@ void ae_forward_move(ae_engine *e, uint32_t begin, uint32_t end)
     if (h->n_banks) move(e, d, d->block.banks, next, next->block.banks, (size_t)h->n_banks * h->n_embd);
     const size_t n_streams = ae_model_n_streams(h);
     if (n_streams) move(e, d, d->block.streams, next, next->block.streams, n_streams * h->n_embd);
-    uint32_t mixer = (end + 1) / 2; /* the next one: a choice goes with the stream up to the last layer that takes it */
+    uint32_t mixer = (end + 1) / 2; /* mixer of the next layer: a choice goes with the stream up to the last layer that uses
+                                     * it */
     while (mixer < h->n_layers && e->net->model->layers[mixer].spec.index == AE_INDEX_NONE) mixer++;
     if (mixer < h->n_layers && e->net->model->layers[mixer].spec.index == AE_INDEX_OTHER) {
         move(e, d, d->selection.pos, next, next->selection.pos, 1);

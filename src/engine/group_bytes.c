@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "engine/layers/block.h"
 
-/* The state while the lists are made. Too large for the stack of a small thread. */
+/* The lists while they are made. Too large for the stack of a small thread. */
 typedef struct maker {
     const ae_model *m;
     ae_kv_type type;
@@ -59,13 +59,13 @@ static size_t state_floats(const ae_state_layer *l)
     return (size_t)(l->n_taps - 1) * l->n_channels + (size_t)l->n_heads * l->key_dim * l->value_dim;
 }
 
-/* A state's rows for the convolution, then its matrices. */
+/* Lists a state's bytes: its rows for the convolution, then its matrices. */
 static void list_state(maker *k, const ae_recur_cut *cut, uint32_t i, size_t whole, ae_rank_bytes *b)
 {
     const ae_state_layer *all = &k->state, *own = &k->own_state[i];
     const size_t f = sizeof(float), to = b->own;
     const ae_runs *channels = cut->own.kind == AE_RECUR_KDA ? &cut->in : &cut->bias;
-    const bool keys = cut->whole_norm && once(&k->keys_given[i]); /* of one group, which every rank has */
+    const bool keys = cut->whole_norm && once(&k->keys_given[i]); /* a single group of keys, which every rank has */
     for (uint32_t t = 0; t + 1 < all->n_taps; t++)
         for (uint32_t r = 0, at = 0; r < channels->n; at += channels->list[r++].n)
             add(k, b, whole + ((size_t)t * all->n_channels + channels->list[r].first) * f,
@@ -73,7 +73,7 @@ static void list_state(maker *k, const ae_recur_cut *cut, uint32_t i, size_t who
     const size_t from = whole + (size_t)(all->n_taps - 1) * all->n_channels * f;
     const size_t here = to + (size_t)(own->n_taps - 1) * own->n_channels * f;
     const size_t matrix = (size_t)all->key_dim * all->value_dim * f;
-    const bool by_value = cut->own.kind == AE_RECUR_MAMBA1; /* one matrix, of which a rank has columns */
+    const bool by_value = cut->own.kind == AE_RECUR_MAMBA1; /* one matrix, of which a rank holds columns */
     for (uint32_t row = 0; by_value && row < all->n_heads * all->key_dim; row++)
         add(k, b, from + (row * (size_t)all->value_dim + cut->units.list[0].first) * f, here + row * (size_t)own->value_dim * f,
             own->value_dim * f, true);

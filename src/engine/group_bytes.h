@@ -12,13 +12,13 @@
 #include "engine/weights/net.h"
 
 typedef enum ae_bytes_kind {
-    AE_BYTES_PAGES, /* a position's, in layers without a window */
-    AE_BYTES_PARTS, /* a position's, in layers with one */
+    AE_BYTES_PAGES, /* bytes of a position in layers without a window */
+    AE_BYTES_PARTS, /* bytes of a position in layers with a window */
     AE_BYTES_STATE, /* the recurrent state's */
     AE_BYTES_KINDS
 } ae_bytes_kind;
 
-/* The bytes [own, own + n) of a rank are [whole, whole + n) of all. */
+/* Bytes [own, own + n) of a rank are bytes [whole, whole + n) of the whole model. */
 typedef struct ae_bytes_run {
     size_t whole, own, n;
     bool gives;
@@ -27,7 +27,7 @@ typedef struct ae_bytes_run {
 typedef struct ae_rank_bytes {
     ae_bytes_run *runs; /* [n] */
     size_t n, capacity;
-    size_t own, given;  /* bytes that the rank has, stand-ins included, and gives */
+    size_t own, given;  /* bytes that the rank has, stand-ins included; bytes that it gives to others */
 } ae_rank_bytes;
 
 typedef struct ae_group_bytes {
@@ -41,12 +41,12 @@ aerie_status ae_group_bytes_create(ae_group_bytes **out, const ae_model *model, 
                                    aerie_error *error);
 void ae_group_bytes_free(ae_group_bytes *bytes);
 
-/* Copies what a rank gives of n rows: from its own bytes, without gaps; returns the end. */
+/* Packs the bytes that a rank gives of n rows, without gaps; returns the end. */
 uint8_t *ae_rank_bytes_pack(const ae_rank_bytes *bytes, const uint8_t *own, size_t n_rows, uint8_t *packed);
-/* Puts that into rows of all bytes, [n_rows][whole]; returns the end of packed. */
+/* Unpacks them into rows of all bytes, [n_rows][whole]; returns the end of packed. */
 const uint8_t *ae_rank_bytes_unpack(const ae_rank_bytes *bytes, const uint8_t *packed, size_t n_rows, uint8_t *all,
                                     size_t whole);
-/* Copies what a rank keeps out of rows of all bytes, and zeros for its stand-ins. */
+/* Copies the bytes that a rank keeps from rows of all bytes, and zeros for its stand-ins. */
 void ae_rank_bytes_take(const ae_rank_bytes *bytes, const uint8_t *all, size_t whole, size_t n_rows, uint8_t *own);
 
 #endif

@@ -9,15 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Positions of a prompt that are not tokens. Their ids in the tokens are below 0 and equal only where the rows are. */
+/* Positions of a prompt that are not tokens. Their ids in the list of tokens are below 0; equal ids mean equal rows. */
 typedef struct ae_media {
     uint32_t first, n;
     const float *rows; /* [1 + n_deepstack][n][n_embd], lent while the sequence is active */
-    bool group;        /* they see each other, and run in one pass */
-    uint32_t n_across; /* not 0: they are a grid of so many columns, and rotate so */
+    bool group;        /* the rows see each other, and run in one pass */
+    uint32_t n_across; /* columns of the grid that the rows form, and by which they rotate; 0: no grid */
 } ae_media;
 
-/* How much lower than their index positions rotate after `m`: a grid counts as its longer side. */
+/* Returns how much lower than their index the positions after `m` rotate: a grid counts as its longer side. */
 static inline uint32_t ae_media_debt(const ae_media *m)
 {
     if (!m->n_across) return 0;
@@ -25,7 +25,8 @@ static inline uint32_t ae_media_debt(const ae_media *m)
     return m->n - (down > m->n_across ? down : m->n_across);
 }
 
-/* The first component of the rotation at a position, that of text: rows of a grid all have that of its beginning. */
+/* Returns the first component of the rotation at a position, the one that text uses: all rows of a grid have that of its
+ * beginning. */
 static inline uint32_t ae_media_turned(const ae_media *media, uint32_t n, uint32_t position)
 {
     uint32_t debt = 0;
@@ -36,7 +37,7 @@ static inline uint32_t ae_media_turned(const ae_media *media, uint32_t n, uint32
     return position - debt;
 }
 
-/* Whether one of the tokens is not a token. */
+/* Whether some of the tokens stand for rows (ids below 0). */
 static inline bool ae_media_among(const int32_t *tokens, size_t n)
 {
     for (size_t i = 0; i < n; i++)

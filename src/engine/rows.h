@@ -14,7 +14,7 @@
 typedef struct ae_rows {
     uint32_t *count;    /* [2] number of rows, number of exported rows */
     int32_t *token, *pos, *seq, *slot, *n_inplace; /* [n_batch]; as in ae_places */
-    /* [n_batch] the row of the pass before it in its sequence; -1: the newest live position comes before it */
+    /* [n_batch] the row before it in its sequence, as an index into the pass; -1: the newest live position comes before it */
     int32_t *parent;
     int32_t *rope_pos;  /* [n_batch] drafter heads only: the position that the row is rotated to */
     int32_t *fed_from;  /* [n_batch] drafter heads only: where a drafted row's feature is kept */
@@ -23,7 +23,8 @@ typedef struct ae_rows {
     int32_t *chain_first, *chain_last, *chain_fed;
     int32_t *last;      /* [n_batch] not in drafter heads: the last position that the row sees */
     int32_t *type;      /* [n_batch] encoders only: token type */
-    /* [n_batch] models with a table of positions: its row, at most the last one (drafts may extend beyond it) */
+    /* [n_batch] models with a table of positions: the row's index in the table, at most the last one (drafts may extend beyond
+     * it) */
     int32_t *place;
     int32_t *near;      /* [n_batch] encoders only: the last position that the row sees in layers with a window */
     /* [n_batch] models with a source: the first position of the row's own text, and the last one of its source */
@@ -48,10 +49,10 @@ void ae_rows_send(const ae_rows *host, const ae_rows *device, uint32_t n_rows, u
                   ae_stream *stream);
 /* Sends the page tables of the rows' sequences. The rows of a sequence are adjacent. */
 void ae_rows_send_tables(const ae_rows *host, uint32_t n_rows, ae_kv *kv, ae_stream *stream);
-/* ae_rows_send, then ae_rows_send_tables. */
+/* Calls ae_rows_send, then ae_rows_send_tables. */
 void ae_rows_upload(const ae_rows *host, const ae_rows *device, uint32_t n_rows, uint32_t n_outputs, ae_kv *kv,
                     const ae_backend_ops *ops, ae_stream *stream);
-/* The places of uploaded rows in layers without a window, on the cache's device number i_device. */
+/* Returns the places of uploaded rows in layers without a window, on the cache's device number i_device. */
 ae_places ae_rows_places_on(const ae_rows *device, uint32_t n_rows, const ae_kv *kv, uint32_t i_device);
 ae_places ae_rows_places(const ae_rows *device, uint32_t n_rows, const ae_kv *kv);
 

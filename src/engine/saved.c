@@ -32,7 +32,7 @@ static bool with_state(const ae_engine *e, const ae_engine_saved *s)
     return s->has_state && e->state && s->end == s->n;
 }
 
-/* Where the sequence is: in a slot (tokens NULL) or in the prefix tree. */
+/* Where the sequence is: in a slot (tokens NULL), or in the prefix tree. */
 typedef struct source {
     uint32_t seq;
     ae_kv_key key;
@@ -92,7 +92,7 @@ static bool grow(uint8_t **buffer, size_t *room, size_t n)
     return *buffer;
 }
 
-/* Makes room for a round; without it the group cannot go on. */
+/* Makes room for a round; without room the group cannot continue. */
 static bool make_room(ae_engine *e, const piece *p)
 {
     ae_comm *comm = e->net->ranks->comm;
@@ -113,7 +113,7 @@ static ae_kv_bytes own_places(const ae_engine_saving *room, uint32_t rank, const
     return (ae_kv_bytes){room->own, parts};
 }
 
-/* Where the kinds of a piece begin in all bytes of a sequence. */
+/* Finds where each kind of a piece begins in all bytes of a sequence. */
 static void places_in(const ae_engine *e, const ae_engine_saved *s, uint8_t *all, uint8_t **places)
 {
     const size_t *whole = e->saving.bytes->whole;
@@ -123,7 +123,7 @@ static void places_in(const ae_engine *e, const ae_engine_saved *s, uint8_t *all
     places[AE_BYTES_STATE] = all + s->n * whole[AE_BYTES_PAGES] + (s->n - s->first) * whole[AE_BYTES_PARTS];
 }
 
-/* One round: rank 0 gets all bytes, to their places in out. */
+/* Runs one round: rank 0 gets all bytes, and puts them in their places in out. */
 static void gather(ae_engine *e, const source *from, const ae_engine_saved *s, uint8_t *out)
 {
     ae_engine_saving *room = &e->saving;
@@ -136,7 +136,7 @@ static void gather(ae_engine *e, const source *from, const ae_engine_saved *s, u
     if (!make_room(e, &p)) return;
     const ae_kv_bytes own = own_places(room, comm->rank, &p, &state);
     read_own(e, from, s, own, state);
-    if (ae_engine_sync(e, &error) != AERIE_OK) ae_comm_fail(comm, error.text); /* else zeros would be saved */
+    if (ae_engine_sync(e, &error) != AERIE_OK) ae_comm_fail(comm, error.text); /* otherwise zeros would be saved */
     for (uint32_t r = 0, at = 0; r < comm->n_ranks; at += slices.n[r++]) {
         slices.first[r] = at;
         for (uint32_t i = 0; i < AE_BYTES_KINDS; i++) slices.n[r] += (uint32_t)(p.n[i] * b->of[r][i].given);
@@ -153,7 +153,7 @@ static void gather(ae_engine *e, const source *from, const ae_engine_saved *s, u
             at = ae_rank_bytes_unpack(&b->of[r][i], at, p.n[i], places[i], b->whole[i]);
 }
 
-/* One round: all ranks get all bytes, of which each writes its own. */
+/* Runs one round: all ranks get all bytes, and each writes its own. */
 static bool spread(ae_engine *e, ae_kv_key key, const int32_t *tokens, const ae_engine_saved *s, const uint8_t *from)
 {
     ae_engine_saving *room = &e->saving;
@@ -178,7 +178,7 @@ static bool spread(ae_engine *e, ae_kv_key key, const int32_t *tokens, const ae_
     return write_own(e, key, tokens, s, own, state);
 }
 
-/* The next piece of those of s: to the end of a page. */
+/* Returns the next piece of s: up to the end of a page. */
 static ae_engine_saved next_piece(const ae_engine_saved *s, uint32_t begin)
 {
     ae_engine_saved part = *s;
@@ -245,7 +245,7 @@ bool ae_engine_load_prefix(ae_engine *e, ae_kv_key key, const int32_t *tokens, c
     const bool held = ae_commands_hold(e->options.commands);
     for (uint32_t at = s->begin; at < s->end && whole;) {
         const ae_engine_saved part = next_piece(s, at);
-        whole = part.end <= e->options.n_ctx; /* what no sequence can take */
+        whole = part.end <= e->options.n_ctx; /* positions that no sequence can hold are refused */
         if (!whole) break;
         ae_commands_put_saved(e, AE_COMMAND_LOAD, 0, key, tokens, part.end, &part);
         ae_commands_send(e->options.commands);

@@ -58,7 +58,7 @@ ae_kv_key ae_engine_key(ae_engine *e, const ae_adapter_set *set)
 {
     ae_adapter_set own = set ? *set : (ae_adapter_set){0};
     ae_adapter_keys_find(&e->keys, &own);
-    /* ranks number sets in the order in which their keys are asked for */
+    /* ranks number sets in the order in which their keys are requested */
     if (own.n) ae_commands_put_set(e, AE_COMMAND_KEY, 0, &own);
     return key_of(&own);
 }
@@ -90,7 +90,7 @@ static uint32_t share(ae_engine *e, uint32_t to, uint32_t from, uint32_t n)
         if (e->state) n = ae_state_share(e->state, NULL, to, from, n);
         if (ae_kv_share(e->kv, NULL, to, from, n) != AERIE_OK) break;
         if (ae_kv_n_live(e->kv, to) == n || !e->state) return ae_kv_n_live(e->kv, to);
-        n = ae_kv_n_live(e->kv, to); /* the cache had no page for the end, or no complete window: land lower */
+        n = ae_kv_n_live(e->kv, to); /* the cache had no page for the last positions, or no complete window: land lower */
     }
     return truncate_to(e, to, 0);
 }

@@ -16,12 +16,12 @@
 
 typedef struct ae_tower ae_tower;
 
-/* Takes ownership of the model, also on failure. Errors: MEMORY, IO, FORMAT, those of the backend. */
+/* Creates a tower. Takes ownership of the model, also on failure. Errors: MEMORY, IO, FORMAT, those of the backend. */
 aerie_status ae_tower_create(ae_tower **out, ae_tower_model *model, ae_backend *backend, const ae_load_options *options,
                              ae_pool *pool, aerie_error *error);
 void ae_tower_free(ae_tower *tower);
 const ae_tower_model *ae_tower_model_of(const ae_tower *tower);
-/* Bytes of its weights on the device. */
+/* Returns the bytes of the tower's weights on the device. */
 size_t ae_tower_weight_bytes(const ae_tower *tower);
 
 /* How a picture of a given size is cut into views. */
@@ -37,13 +37,13 @@ typedef struct ae_tower_plan {
  * type. */
 aerie_status ae_tower_plan_make(const ae_tower_model *model, uint32_t width, uint32_t height, ae_tower_plan *plan,
                                 aerie_error *error);
-/* Bytes of a tower's weights, and of the memory that it takes to read a picture of a plan on n_threads threads, counted without
- * loading anything; the rows that come out are not counted. Errors: MEMORY, LIMIT (more than can be addressed). */
+/* Computes the bytes of a tower's weights, and of the memory that reading a picture of this plan takes on n_threads threads,
+ * without loading anything; the resulting rows are not counted. Errors: MEMORY, LIMIT (more than can be addressed). */
 aerie_status ae_tower_plan_bytes(ae_tower_model *model, ae_backend *backend, const ae_load_options *options,
                                  const ae_tower_plan *plan, size_t *weights, size_t *room, aerie_error *error);
 /* Size of view i in pixels. */
 void ae_tower_view(const ae_tower_plan *plan, uint32_t i, uint32_t *width, uint32_t *height);
-/* Rows of view i including row breaks, and rows of all views together. */
+/* Returns the number of rows of view i including row breaks, and of all views together. */
 uint32_t ae_tower_view_rows(const ae_tower_model *model, const ae_tower_plan *plan, uint32_t i);
 uint32_t ae_tower_plan_rows(const ae_tower_model *model, const ae_tower_plan *plan);
 

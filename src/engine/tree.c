@@ -66,7 +66,7 @@ bool ae_tree_is_sound(const ae_tree *tree, int32_t n_vocab)
 
 uint32_t ae_tree_path(const int32_t *parent, uint32_t node, uint32_t depth, uint32_t base, int32_t *path)
 {
-    int32_t line[AERIE_MAX_DRAFT]; /* ancestors from the root down, ending with the node itself */
+    int32_t line[AERIE_MAX_DRAFT]; /* ancestors from the root down, and the node itself at the end */
     uint32_t at = depth, in_place = 0;
     for (int32_t a = (int32_t)node; a >= 0; a = parent[a]) line[--at] = a;
     while (in_place < depth && line[in_place] == (int32_t)in_place) in_place++;

@@ -21,20 +21,20 @@ typedef struct ae_tree {
     int32_t parent[AERIE_MAX_DRAFT]; /* less than the node's own index; -1: the root */
     int32_t depth[AERIE_MAX_DRAFT];  /* 1 for children of the root */
     float p[AERIE_MAX_DRAFT];        /* in (0, 1]: the drafter's estimate that the node is accepted if its parent was */
-    uint8_t from[AERIE_MAX_DRAFT];   /* AE_FROM_*; where a drafter leaves 0, the speculation loop sets it */
+    uint8_t from[AERIE_MAX_DRAFT];   /* AE_FROM_*; if a drafter leaves it 0, the speculation loop sets it */
 } ae_tree;
 
 /* Adds a node and returns its index. Returns -1 if the tree is full, if the parent already has that child, or if the token is
  * negative (the id of a row that is not a token, engine.h). */
 int32_t ae_tree_add(ae_tree *tree, int32_t parent, int32_t token, float p);
-/* The child of `node` (-1 = root) that carries token, or -1. */
+/* Returns the child of `node` (-1 = root) that carries token, or -1. */
 int32_t ae_tree_child(const ae_tree *tree, int32_t node, int32_t token);
-/* The child of `node` (-1 = root) with the highest estimate, the first among equals; -1 if it is a leaf. */
+/* Returns the child of `node` (-1 = root) with the highest estimate, the first among equals; -1 if the node is a leaf. */
 int32_t ae_tree_best_child(const ae_tree *tree, int32_t node);
 /* Whether `node` (-1 = root) has children. */
 bool ae_tree_goes_on(const ae_tree *tree, int32_t node);
-/* The slots of node i's ancestors and of the node itself, if node k has slot base + k. Returns how many positions after base,
- * from the first, are in their own slots; writes the slots of the others to path, from the root down. */
+/* Finds the slots of node i's ancestors and of the node itself, if node k has slot base + k. Returns how many positions after
+ * base, from the first, are in their own slots; writes the slots of the others to path, from the root down. */
 uint32_t ae_tree_path(const int32_t *parent, uint32_t node, uint32_t depth, uint32_t base, int32_t *path);
 /* Keeps the nodes with keep[i]; their parents must be kept as well. The order does not change. */
 void ae_tree_prune(ae_tree *tree, const bool *keep);

@@ -131,7 +131,7 @@ aerie_status ae_session_take_adapters(aerie_session *s, aerie_error *error)
 static int by_fingerprint(const void *x, const void *y)
 {
     const uint64_t a = ((const ae_adapter_use *)x)->adapter->fingerprint, b = ((const ae_adapter_use *)y)->adapter->fingerprint;
-    /* for a file that was loaded twice */
+    /* orders the uses of a file that was loaded twice */
     const float s = ((const ae_adapter_use *)x)->scale, t = ((const ae_adapter_use *)y)->scale;
     return a != b ? (a > b) - (a < b) : (s > t) - (s < t);
 }

@@ -50,7 +50,7 @@ static bool is_cpu(const ae_backend *backend)
     return !strcmp(backend->ops->name, "cpu");
 }
 
-/* Whether some layers may lie on the processor although the list does not name it. */
+/* Whether some layers may lie on the processor even if the list does not name it. */
 static bool wants_cpu(const aerie_model_params *p)
 {
     return p->n_gpu_layers || p->n_cpu_moe || p->n_cpu_ffn;
@@ -79,7 +79,8 @@ aerie_status ae_session_open_devices(ae_session_devices *d, const aerie_model_pa
 
 /* ---- Which layers lie where --------------------------------------------------------------------------------- */
 
-/* The share of the layers that each named device gets: as asked for, or in proportion to free memory. The shares sum to 1. */
+/* Computes the share of the layers that each named device gets: as asked for, or in proportion to free memory. The shares sum
+ * to 1. */
 static aerie_status share_out(const ae_session_devices *d, const aerie_model_params *p, double *share, aerie_error *error)
 {
     double sum = 0;
@@ -101,9 +102,9 @@ static aerie_status share_out(const ae_session_devices *d, const aerie_model_par
     return AERIE_OK;
 }
 
-/* Puts the last n of the layers and the output (which counts as one) on the named devices in order, and earlier layers on the
- * processor. The rule is llama.cpp's: layer k of these n lies on the first device up to which the shares sum to more than k /
- * n. */
+/* Puts the last n of the layers and the output (which counts as a layer) on the named devices in order, and earlier layers on
+ * the processor. The rule is llama.cpp's: layer k of these n lies on the first device up to which the shares sum to more than k
+ * / n. */
 static void list_layers(const ae_session_devices *d, const ae_model *m, uint32_t n, const double *share, ae_split *split)
 {
     ae_backend *devices[AE_MAX_DEVICES + 1];

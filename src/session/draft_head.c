@@ -30,7 +30,7 @@ static size_t stem_length(const char *path)
     return part[i] ? n : n - (sizeof part - 1);
 }
 
-/* Looks for a file with this suffix beside the model; *path is NULL if there is none. */
+/* Looks for a file with this suffix next to the model; *path is NULL if there is none. */
 static aerie_status find_beside(char **path, const char *model_path, const char *suffix, aerie_error *error)
 {
     const size_t n = stem_length(model_path), n_suffix = strlen(suffix) + 1;
@@ -72,7 +72,7 @@ aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_
     const bool any = type == AERIE_SPEC_AUTO, mtp = any || type == AERIE_SPEC_MTP;
     const ae_nextn_found found = mtp ? nextn_of(model_path) : AE_NEXTN_NONE;
     bool own = found == AE_NEXTN_INSIDE;
-    /* if there are several: in the order of tokens per round that DeepSpec measured for equally trained heads */
+    /* if there are several heads: in the order of tokens per round that DeepSpec measured for equally trained heads */
     if (!own && (any || type == AERIE_SPEC_DSPARK)) AE_TRY(find_beside(path, model_path, "-dspark.gguf", error));
     if (!own && !*path && (any || type == AERIE_SPEC_DFLASH)) AE_TRY(find_beside(path, model_path, "-dflash.gguf", error));
     if (!own && !*path && (any || type == AERIE_SPEC_EAGLE3)) AE_TRY(find_beside(path, model_path, "-eagle3.gguf", error));

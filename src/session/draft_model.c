@@ -24,21 +24,22 @@ static aerie_status map_vocabularies(const ae_vocab *target, const char *target_
     return status;
 }
 
-/* Options of the draft model's engine, beside a session with these (resolved) parameters. */
+/* Returns the options of the draft model's engine for a session with these (resolved) parameters. */
 static ae_engine_options draft_options(const aerie_session_params *params, const ae_vocab_map *map, const ae_model *draft)
 {
     ae_engine_options o = ae_session_engine_options(params, 1);
     o.max_rank = 0;
     o.n_kv_pages = 0; /* its cache has room for all sequences at their longest */
     o.n_taps = 0;
-    o.n_records = AERIE_MAX_DRAFT; /* it runs any tree that is drafted for the target */
+    o.n_records = AERIE_MAX_DRAFT; /* the engine can run any tree that is drafted for the target */
     if (map) { /* the same text may take more tokens in the draft model's vocabulary */
         const double n_ctx = (double)o.n_ctx * ae_vocab_map_overlap(map)->length_ratio * 1.1;
         if (n_ctx > (double)o.n_ctx) o.n_ctx = n_ctx < AE_SESSION_MAX_CTX ? (uint32_t)n_ctx : AE_SESSION_MAX_CTX;
     }
     const uint32_t train = draft->hparams.n_ctx_train;
     if (train && o.n_ctx > train) o.n_ctx = train;
-    /* one level of the chains of all sequences, or of one tree; several trees run one after the other if they do not fit */
+    /* one level of the chains of all sequences, or of one tree; several trees run one after the other if they do not fit
+     * together */
     o.n_outputs = AERIE_MAX_DRAFT + o.n_seqs;
     return o;
 }
@@ -91,7 +92,7 @@ static aerie_status plan_draft(const ae_model *target, const ae_model *draft, co
     aerie_status status = ae_vocab_create(&target_vocab, target->gguf, error);
     if (status == AERIE_OK) status = ae_vocab_create(&draft_vocab, draft->gguf, error);
     if (status == AERIE_OK) status = map_vocabularies(target_vocab, target->name, draft_vocab, draft->name, &map, error);
-    /* with UNSUPPORTED, creating a session will say what is not shared */
+    /* after UNSUPPORTED, the creation of a session will say what the vocabularies do not share */
     if (status == AERIE_OK || status == AERIE_ERROR_UNSUPPORTED) {
         const ae_engine_options eo = draft_options(&params, map, draft);
         plan->weight_bytes = weight_bytes;
@@ -142,7 +143,7 @@ aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, c
 
 #define DRAFT_LENGTH 6 /* the value of min_draft_length in the HierSpec paper */
 
-/* Its KV cache has room for all sequences at their longest, because they stay in it between drafts. */
+/* The inner session's KV cache has room for all sequences at their longest, because they stay in it between drafts. */
 static aerie_session_params inner_params(aerie_session *s, const ae_model *model)
 {
     aerie_session_params p = aerie_session_params_default();

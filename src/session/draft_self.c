@@ -8,7 +8,7 @@
 #include "session/session_int.h"
 #include "base/err.h"
 
-/* Reads a decimal number at *p. False: there is none, or it is above `most`. */
+/* Reads a decimal number at *p. Returns false if there is none, or if it is above `most`. */
 static bool take_number(const char **p, uint32_t most, uint32_t *value)
 {
     const char *start = *p;
@@ -18,7 +18,7 @@ static bool take_number(const char **p, uint32_t most, uint32_t *value)
     return *p > start && n <= most;
 }
 
-/* Sets the bit in the layers of a list such as "0-3,7,20-". */
+/* Sets the bit for the layers of a list such as "0-3,7,20-". */
 static aerie_status mark_layers(uint8_t *lacks, uint32_t n_layers, const char *list, uint8_t bit, const char *option,
                                 aerie_error *error)
 {
@@ -53,8 +53,8 @@ static void keep_needed(const ae_model *model, uint8_t *lacks)
     }
 }
 
-/* Fewer experts are cheaper, more are right more often. Which number pays depends on the model and the text, so several are
- * tried. */
+/* Fewer experts are cheaper, and more experts are right more often. Which number pays depends on the model and the text, so
+ * several are tried. */
 uint32_t ae_session_self_trials(const ae_model *model, const aerie_spec *spec, int32_t n_experts[AE_SELF_TRIALS])
 {
     const uint32_t n_used = model->hparams.experts.n ? model->hparams.experts.n_used : 0;

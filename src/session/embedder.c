@@ -14,7 +14,7 @@ struct aerie_embedder {
 };
 
 #define MAX_P 64         /* largest p of a p-norm */
-#define DECODER_CTX 4096 /* context of a model that is not an encoder, unless another one is asked for */
+#define DECODER_CTX 4096 /* context of a model that is not an encoder, unless the caller asks for another */
 
 static const char *const names[] = {
     [AERIE_POOLING_AUTO] = "auto", [AERIE_POOLING_MEAN] = "mean", [AERIE_POOLING_CLS] = "cls",

@@ -41,9 +41,9 @@ struct aerie_imatrix {
 
 /* ---- What is watched ---------------------------------------------------------------------------------------------- */
 
-/* Finds which matrix of its tensor a part is. False: the part is not collected. The output of a model has a type of its own and
- * needs no importance matrix. The output of a head does: it is the head's largest matrix, has the same type as the others, and
- * decides what is drafted. */
+/* Finds which matrix of its tensor a part is. Returns false if the part is not collected. A model's output has a type of its
+ * own and needs no importance matrix. A head's output does need one: it is the head's largest matrix, has the same type as the
+ * others, and decides what is drafted. */
 static bool counts(const ae_part *p, const aerie_imatrix_params *params, uint32_t *matrix)
 {
     static const char layer[] = "blk.";
@@ -88,7 +88,7 @@ static aerie_status list(aerie_imatrix *im, const ae_parts *parts, const aerie_i
         const ae_part *p = &parts->items[i];
         uint32_t matrix;
         if (!counts(p, params, &matrix)) continue;
-        size_t at = im->n_entries; /* the experts of a tensor follow each other, so the newest entry is the likeliest */
+        size_t at = im->n_entries; /* the experts of a tensor follow each other, so the newest entry is the most likely match */
         while (at > 0 && im->entries[at - 1].tensor != p->tensor) at--;
         if (at == 0) {
             AE_TRY(add_entry(im, p->tensor, error));

@@ -17,7 +17,7 @@ aerie_status aerie_session_watch_passes(aerie_session *session, aerie_pass_callb
     return ae_spec_watch(session->spec, callback, user, error);
 }
 
-/* One of the two callbacks. */
+/* The caller's callback, one of two kinds. */
 typedef struct eval {
     aerie_logits_callback *logits;
     aerie_features_callback *features;
@@ -37,7 +37,7 @@ static bool eval_row(aerie_session *session, const eval *e, size_t position, uin
     return e->features(e->user, position, logits, e->row);
 }
 
-/* Rows of a pass whose positions are reported on all threads. */
+/* The rows of a pass, whose positions are reported on all threads. */
 typedef struct eval_job {
     const aerie_session *session;
     const eval *eval;
@@ -54,7 +54,7 @@ static void eval_item(void *context, uint32_t i, uint32_t i_worker)
         atomic_store(&job->more, false);
 }
 
-/* Reports n rows. False: the callback wants no more. */
+/* Reports n rows. Returns false if the callback wants no more. */
 static bool eval_rows(aerie_session *session, const eval *e, size_t at, uint32_t row, uint32_t n)
 {
     bool more = true;
@@ -101,7 +101,7 @@ aerie_status aerie_session_eval_adapters(aerie_session *session, const aerie_ada
     return AERIE_OK;
 }
 
-/* A text whose rows see each other is one pass. */
+/* Evaluates a text whose rows see each other, in one pass. */
 static aerie_status eval_whole(aerie_session *session, const int32_t *tokens, uint32_t n, const eval *e, aerie_error *error)
 {
     uint32_t row;

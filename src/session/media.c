@@ -10,7 +10,7 @@
 #include "engine/embed.h"
 #include "session/session_int.h"
 
-#define N_KNOWN 1024 /* number of chunks that a session recognises when they come again */
+#define N_KNOWN 1024 /* number of chunks that a session recognises when they are used again */
 
 struct ae_media_table {
     pthread_mutex_t lock;
@@ -44,7 +44,7 @@ void ae_media_table_free(ae_media_table *table)
     ae_free(table);
 }
 
-/* A digest stands for one number of rows; bytes of a stranger that say otherwise get an entry, and ids, of their own. */
+/* A digest stands for one number of rows. Untrusted bytes that give it another number get an entry, and ids, of their own. */
 static struct known *find(ae_media_table *t, const ae_media_ref *ref)
 {
     for (uint32_t i = 0; i < t->n_known; i++) {
@@ -60,7 +60,7 @@ static int32_t mark_of(const ae_media_ref *ref, uint32_t i_row)
     return -1 - (int32_t)(hash & INT32_MAX);
 }
 
-/* The entry for a new chunk: a free one, or that of the least recently used chunk. */
+/* Returns the entry for a new chunk: a free one, or that of the least recently used chunk. */
 static struct known *place(ae_media_table *t)
 {
     struct known *oldest = &t->known[0];
@@ -70,7 +70,7 @@ static struct known *place(ae_media_table *t)
     return oldest;
 }
 
-/* The id of row 0; 0 if there are not enough ids left. */
+/* Returns the id of row 0; 0 if there are not enough ids left. */
 static int32_t intern(ae_media_table *t, const ae_media_ref *ref)
 {
     int32_t first = 0;
@@ -242,7 +242,7 @@ bool ae_media_has_marks(const ae_media_ref *ref, const int32_t *tokens)
     return true;
 }
 
-/* How many of tokens[0..n) are the marks of this chunk, from its first row on. */
+/* Returns how many of tokens[0..n) are the marks of this chunk, from its first row on. */
 static uint32_t count_marks(const struct known *k, const int32_t *tokens, size_t n)
 {
     uint32_t i = tokens[0] == k->mark;

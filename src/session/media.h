@@ -21,9 +21,9 @@ typedef struct ae_media_table ae_media_table;
 ae_media_table *ae_media_table_create(void);
 void ae_media_table_free(ae_media_table *table);
 
-/* Rows of a sequence by their content, as they are saved: those of one chunk, or its first ones. */
+/* Rows of a sequence by their digest, as they are saved: all rows of a chunk, or its first ones. */
 typedef struct ae_media_ref {
-    uint32_t first, n;  /* positions; n is less than n_rows only where the sequence ends */
+    uint32_t first, n;  /* positions [first, first + n); n is less than n_rows only where the sequence ends */
     uint32_t n_rows;    /* of the chunk */
     uint32_t n_across;  /* as in aerie_chunk */
     uint32_t group;     /* 1: as in aerie_chunk; else 0 */
@@ -48,21 +48,21 @@ aerie_status ae_media_prompt_make(ae_media_prompt *out, ae_media_table *table, c
                                   const ae_hparams *h, uint32_t n_ctx, aerie_error *error);
 void ae_media_prompt_free(ae_media_prompt *prompt);
 
-/* Chunks as tokens [positions], with marks in place of rows. Errors: as ae_media_prompt_make, without a context. */
+/* Converts chunks to tokens [positions], with marks in place of rows. Errors: as ae_media_prompt_make, without a context. */
 aerie_status ae_media_marks(const aerie_chunk *chunks, size_t n_chunks, const ae_hparams *h, int32_t *tokens,
                             aerie_error *error);
 /* Writes the marks of refs[n] over their positions in tokens. */
 void ae_media_write_marks(const ae_media_ref *refs, uint32_t n, int32_t *tokens);
 bool ae_media_has_marks(const ae_media_ref *ref, const int32_t *tokens);
-/* Puts ids in place of the marks among tokens[0..n); refs [as many as there are marks] gets the chunks, *n_refs. Returns how
- * many tokens, from the first on, it has ids for: up to a mark of no chunk that the table knows. */
+/* Puts ids in place of the marks among tokens[0..n), and the chunks into refs [as many as there are marks], *n_refs of them.
+ * Returns for how many tokens, from the first on, it has ids: it stops at a mark of a chunk that the table does not know. */
 size_t ae_media_find(ae_media_table *table, int32_t *tokens, size_t n, ae_media_ref *refs, uint32_t *n_refs);
 /* Puts the ids of refs[n_refs], which may be new to the table, into tokens. LIMIT: the session has no ids left. */
 aerie_status ae_media_enter(ae_media_table *table, const ae_media_ref *refs, uint32_t n_refs, int32_t *tokens,
                             aerie_error *error);
-/* Number of floats in the rows of refs[n]. */
+/* Returns the number of floats in the rows of refs[n]. */
 uint64_t ae_media_n_floats(const ae_media_ref *refs, uint32_t n, const ae_hparams *h);
-/* Copies the rows of media[n] to out as aerie_chunk has them: the numbers of a row lie together. */
+/* Copies the rows of media[n] to out in aerie_chunk's order: the numbers of a row are contiguous. */
 void ae_media_write_rows(const ae_media *media, uint32_t n, const ae_hparams *h, float *out);
 
 #endif

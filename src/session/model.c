@@ -46,8 +46,8 @@ static aerie_status check_weights(const ae_model *model, const ae_split *split, 
     return ae_session_check_split(split, "this model", on, "fewer layers there (-ngl, --tensor-split) would fit", error);
 }
 
-/* Loads the encoder of a model that has one beside its decoder, onto the device of the first layer. In a group the first
- * process alone has it: its rows go to all. */
+/* Loads the encoder of an encoder-decoder model onto the device of the first layer. In a group only the first process has it,
+ * and sends its rows to the others. */
 static aerie_status load_source(aerie_model *m, const char *path, const ae_model_options *options, const ae_split *split,
                                 const ae_load_options *how, aerie_error *error)
 {
@@ -88,8 +88,8 @@ static bool is_key_of_file(const ae_gguf *gguf, const char *name, size_t n)
     return false;
 }
 
-/* Whether an override certainly had no effect. This cannot be told of a vocabulary alone, which reads fewer keys than a model,
- * nor of ids of special tokens and general keys, which are read on demand. */
+/* Whether an override certainly had no effect. This is unknown where only the vocabulary was loaded, which reads fewer keys
+ * than a model, and for ids of special tokens and general keys, which are read on demand. */
 static bool is_idle(const aerie_model *m, const ae_gguf *gguf, const aerie_model_params *p, size_t i)
 {
     const char *text = p->overrides[i], *equals = strchr(text, '='), *id = strstr(text, "_token_id=");

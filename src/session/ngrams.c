@@ -19,7 +19,7 @@
 
 enum { VOCAB = 64, TEXTS };
 
-/* Texts are tokens, so they suit every model with these tokens. */
+/* Texts are tokens, so they suit every model with the same tokens. */
 static uint64_t hash_of(const ae_vocab *vocab)
 {
     const int32_t n_vocab = ae_vocab_n_tokens(vocab);
@@ -52,7 +52,7 @@ void ae_session_expect(aerie_session *s, const aerie_request *r, const int32_t *
     const size_t before = n_prompt < BEFORE_EXPECTED ? n_prompt : BEFORE_EXPECTED;
     const size_t n = r->n_expected < s->params.n_ctx ? r->n_expected : s->params.n_ctx;
     int32_t *text = corpus ? ae_alloc(before + n, sizeof *text) : NULL;
-    if (!text) return; /* or memory is short: then nothing is drafted of it */
+    if (!text) return; /* no text is expected, or memory is short: then nothing is drafted from it */
     memcpy(text, prompt + n_prompt - before, before * sizeof *text);
     memcpy(text + before, r->expected, n * sizeof *text);
     ae_corpus_add(corpus, r->scope, text, before + n);

@@ -54,12 +54,13 @@ aerie_status ae_session_check_drafts(const ae_model *model, aerie_error *error)
 }
 
 #define DEFAULT_CTX 8192
-#define DENOISED_CTX 512 /* of models that denoise: every step computes all of it */
+#define DENOISED_CTX 512 /* context of a model that denoises, unless the caller asks for another: every step computes all of
+                          * it */
 #define MAX_SEQS 1024
 #define FULL_SEQS 4 /* sequences whose full contexts fit the KV cache by default */
 
-/* Default size of the KV cache in positions: full contexts for four sequences, and an eighth of a context for each further
- * one. */
+/* Returns the default size of the KV cache in positions: full contexts for four sequences, and an eighth of a context for each
+ * further one. */
 static uint32_t default_kv(const aerie_session_params *p)
 {
     const uint64_t one = (uint64_t)p->n_ctx + AERIE_MAX_DRAFT + AE_KV_PAGE, n = p->n_seqs;
@@ -159,7 +160,8 @@ aerie_status ae_session_resolve(const ae_model *model, const aerie_session_param
     return AERIE_OK;
 }
 
-/* Most rows of a pass with logits: one for each sequence, and as many drafted rows as a limited amount of memory holds. */
+/* Returns the most rows of a pass with logits: one for each sequence, and as many drafted rows as a limited amount of memory
+ * holds. */
 static uint32_t outputs_of(const aerie_session_params *p, uint32_t n_vocab)
 {
     const uint64_t memory = 128u << 20, row = n_vocab * sizeof(float), trees = (uint64_t)p->n_seqs * (AERIE_MAX_DRAFT + 1);
@@ -170,7 +172,7 @@ static uint32_t outputs_of(const aerie_session_params *p, uint32_t n_vocab)
 
 ae_engine_options ae_session_engine_options(const aerie_session_params *p, uint32_t n_vocab)
 {
-    /* n_batch rows of prompts fit beside all rows that have logits */
+    /* n_batch rows of prompts fit in addition to all rows that have logits */
     const uint32_t n_outputs = outputs_of(p, n_vocab);
     ae_engine_options o = {.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch + n_outputs, .n_threads = p->n_threads,
                            .kv_type = ae_session_kv_type(p->kv_type), .n_taps = p->n_taps,

@@ -43,14 +43,15 @@ uint64_t ae_session_settings_hash(const aerie_model_params *p)
     return sum;
 }
 
-/* Hash of the settings. The rotation for long contexts differs from the one for short ones, so it is part of the hash. */
+/* Hashes the settings. A model's rotation for long contexts differs from the one for short ones, so which of them is used is
+ * part of the hash. */
 static uint64_t settings_of(const aerie_session *s, bool in_long_context)
 {
     return s->model->settings + (in_long_context ? ae_hash64(2, "long", 4) : 0);
 }
 
-/* Whether the session's context uses the model's rotation for long contexts. *above: the context size above which that one is
- * used; 0: the model has only one. */
+/* Whether the session's context uses the model's rotation for long contexts. *above: the largest context that uses the other
+ * one; 0: the model has only one rotation. */
 static bool in_long_context(const aerie_session *s, uint32_t *above)
 {
     const ae_hparams *h = &s->model->model->hparams;
@@ -85,7 +86,7 @@ _Static_assert(sizeof(saved_adapter) == 16, "no padding");
 #define KV_HEADER 16
 #define TOKENS_HEADER 8
 
-/* Makes a block with everything but the bytes of the cache, whose place is *kv. */
+/* Makes a block with everything but the bytes of the cache; *kv points to their place. */
 static aerie_status lay_out(const aerie_session *s, const ae_session_saved *seq, const double *mu, void **data, size_t *n,
                             uint8_t **kv, aerie_error *error)
 {
@@ -142,7 +143,7 @@ static aerie_status read_cache(const aerie_session *s, const ae_session_saved *s
     return ae_engine_sync(s->engine, error); /* a device that failed returns zeros, which must not be saved */
 }
 
-/* seq->kv: the cache's bytes, if the sequence is not in the cache; NULL: it is. */
+/* seq->kv: the cache's bytes, if the sequence is not in the cache; NULL: read them from the cache. */
 static aerie_status save(const aerie_session *s, const ae_session_saved *seq, const double *mu, void **data, size_t *n,
                          aerie_error *error)
 {
@@ -212,11 +213,11 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
     return save(s, &seq, from->has_mu ? &from->mu : NULL, data, n, error);
 }
 
-/* Tokens of a caller, with ids in place of marks. */
+/* A caller's tokens, with ids in place of marks. */
 typedef struct own_tokens {
     void *memory;          /* owned, or NULL */
-    const int32_t *tokens; /* [n] the caller's, if none is a mark */
-    size_t n;              /* less than the caller's where a mark is of no rows that the session knows */
+    const int32_t *tokens; /* [n] the caller's array if it has no marks */
+    size_t n;              /* less than the caller's number if a mark belongs to rows that the session does not know */
     ae_media_ref *refs;    /* [n_refs] */
     uint32_t n_refs;
 } own_tokens;
@@ -257,7 +258,7 @@ struct aerie_saving {
     void *data;             /* [n] owned, until it is handed over */
     size_t n;
     uint8_t *kv;            /* in data */
-    size_t position_bytes;  /* of layers without a window */
+    size_t position_bytes;  /* bytes of a position in layers without a window */
     uint32_t n_done;        /* positions */
     ae_sections_sum sum;
 };

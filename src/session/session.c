@@ -67,7 +67,7 @@ static aerie_status create_one(aerie_session *s, uint32_t i, ae_drafter **drafte
     }
 }
 
-/* Adds a drafter of this type; for drafts by the model itself, one for each number of experts that is tried. */
+/* Adds a drafter of this type; for drafts by the model itself, one for each number of experts to try. */
 static void add_type(aerie_session *s, aerie_spec_type type)
 {
     int32_t n_experts[AE_SELF_TRIALS];
@@ -79,7 +79,7 @@ static void add_type(aerie_session *s, aerie_spec_type type)
     }
 }
 
-/* Lists the drafters that are there besides the one that AUTO stands for. */
+/* Lists the drafters that are available in addition to the one that AUTO stands for. */
 static void list_types(aerie_session *s, bool any)
 {
     const aerie_spec *spec = &s->params.spec;
@@ -122,7 +122,7 @@ static aerie_status create_drafter(aerie_session *s, bool any, ae_drafter **draf
     while (n < s->n_types && status == AERIE_OK) {
         aerie_error why = {0};
         status = create_one(s, n, &all[n], &why);
-        if (status == AERIE_ERROR_UNSUPPORTED && n) { /* a drafter that nobody asked for by name */
+        if (status == AERIE_ERROR_UNSUPPORTED && n) { /* the drafter was not asked for by name */
             ae_log_say(&s->params.log, AERIE_LOG_WARNING, "no speculation of type %s: %s", aerie_spec_type_name(s->types[n]),
                        why.text);
             drop_type(s, n);
@@ -152,7 +152,7 @@ void aerie_session_free(aerie_session *session)
     ae_session_tasks_free(session);
     ae_spec_free(session->spec);
     aerie_session_free(session->inner);
-    ae_session_source_close(session); /* it runs on the engine's threads */
+    ae_session_source_close(session); /* the source runs on the engine's threads */
     ae_engine_free(session->engine);
     ae_free(session->adapters);
     ae_free(session);

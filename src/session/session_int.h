@@ -32,13 +32,13 @@ struct aerie_model {
     ae_backend *backend; /* the backend of the output; NULL for vocab_only */
     ae_model *model;     /* NULL for vocab_only */
     ae_net *net;         /* NULL for vocab_only */
-    ae_model *source;    /* the encoder of a model with ae_hparams.crosses; else NULL, as the next */
+    ae_model *source;    /* the encoder of a model with ae_hparams.crosses; else NULL, and so is the next field */
     ae_net *source_net;
     ae_gguf *gguf;       /* vocab_only: owned */
     ae_vocab *vocab;     /* owned */
     aerie_log log;
     bool rope_given;     /* the caller gave RoPE parameters in place of the file's */
-    ae_comm *comm;       /* this and the next two: of a group, else NULL */
+    ae_comm *comm;       /* the group's communicator; NULL, as the next two fields are, if the model is in no group */
     ae_ranks *ranks;
     ae_commands *commands;
     double load_seconds;
@@ -59,8 +59,8 @@ typedef struct ae_session_saved {
     double mu;             /* mirostat's mu */
     const ae_media_ref *refs; /* [n_refs] rows that are not tokens; they have their ids among the tokens */
     uint32_t n_refs;
-    const float *rows;     /* of all refs, as in aerie_chunk; NULL: they were not saved */
-    const ae_media *media; /* [n_refs] for writing: the rows; NULL: they are not saved */
+    const float *rows;     /* rows of all refs, in aerie_chunk's order; NULL: the bytes do not have them */
+    const ae_media *media; /* [n_refs] set for writing: the rows; NULL: do not save rows */
 } ae_session_saved;
 
 struct aerie_pool {
@@ -73,11 +73,11 @@ struct aerie_session {
     ae_spec *spec;
     aerie_session_params params; /* resolved */
     const aerie_adapter **adapters; /* [params.n_adapters] owned: params.adapters */
-    ae_adapter_set eval_adapters;   /* measure.c: the adapters of texts that are measured */
+    ae_adapter_set eval_adapters;   /* measure.c: the adapters for texts that are measured */
     const struct ae_dhead_engine *head; /* the head of the drafter, or NULL; lent by `spec` */
     aerie_imatrix *imatrix;      /* the importance matrix being collected, or NULL; the caller's */
     ae_session_test test;
-    const ae_session_test_answer *known; /* [n_known] by request; lent */
+    const ae_session_test_answer *known; /* [n_known] answers by request, lent */
     size_t n_known;
     aerie_spec_type types[AERIE_MAX_DRAFTERS]; /* [n_types] types of the drafters with networks */
     uint32_t n_types;
@@ -94,21 +94,21 @@ struct aerie_session {
     atomic_bool any_cancelled;
     atomic_size_t n_tasks;           /* tasks that have not ended */
     bool in_step;
-    bool told_full;                  /* a log line has said that the KV cache is too small */
+    bool told_full;                  /* the warning that the KV cache is too small was logged */
     ae_wakeup wakeup;              /* for aerie_session_wait */
     atomic_bool woken;             /* aerie_session_wake was called */
     bool has_tasks;                  /* the fields below were set up */
     /* tasks without a slot, oldest first; a task that gave its slot to another goes to the end */
     aerie_task *waiting;
     ae_turns turns;
-    double *works;                   /* [n_seqs] scratch: the work that each running task has had since it got its slot */
-    aerie_task **running;            /* [n_seqs] by slot, or NULL */
+    double *works;                   /* [n_seqs] scratch: the work of each running task since it got its slot */
+    aerie_task **running;            /* [n_seqs] tasks by slot, or NULL */
     ae_buf certain, text;            /* scratch: bytes that stop strings let through, and the whole characters among them */
-    /* events (kept_event) that wait for aerie_session_poll; their texts and log-probabilities */
+    /* events (kept_event) that wait for aerie_session_poll, and their texts and log-probabilities */
     ae_buf kept, kept_bytes;
     size_t n_polled;                 /* bytes of `kept` that were polled */
-    aerie_task *untold;              /* ended tasks whose last event found no memory, oldest first */
-    aerie_token_event last_event;    /* the last event of one of these, while the caller reads it */
+    aerie_task *untold;              /* ended tasks whose last event could not be allocated, oldest first */
+    aerie_token_event last_event;    /* the last event of such a task, while the caller reads it */
     struct ae_session_source *source; /* computes the rows of sources, with model->source; else NULL */
     ae_media_table *media;           /* ids of rows that are not tokens */
     float *features;                 /* [n_taps][n_embd] of one row, for requests that ask for rows */
@@ -117,7 +117,7 @@ struct aerie_session {
 /* A submitted request. */
 struct aerie_task {
     aerie_session *session;
-    aerie_task *next;       /* in the list that it is in */
+    aerie_task *next;       /* the next task in the task's list */
     atomic_uint n_holders;
     atomic_bool cancelled, abandoned, ended;
     atomic_int slot;        /* -1: it has no slot */
@@ -125,16 +125,16 @@ struct aerie_task {
     aerie_request request;
     aerie_diffusion diffusion;  /* the request's */
     ae_session_saved saved;     /* the sequence to continue; empty once it runs */
-    ae_spec_parked *parked;     /* owned: its sequence, if it gave its slot to another task; else NULL */
+    ae_spec_parked *parked;     /* owned: the task's sequence, if the task gave its slot to another one; else NULL */
     ae_turn turn;
     uint32_t n_parked;
     size_t n_prompt;            /* tokens of the prompt, without those of a saved answer */
-    ae_media_prompt prompt;     /* made of the request's chunks, or empty */
+    ae_media_prompt prompt;     /* made from the request's chunks, or empty */
     ae_adapter_set adapters;
     ae_detok detok;         /* turns tokens into whole characters, up to a stop string */
     ae_stops *stops;        /* NULL: none */
     aerie_stats stats;      /* final once `ended` */
-    void *stats_copy;       /* [stats_copy_size] where a copy of the final statistics goes; or NULL */
+    void *stats_copy;       /* [stats_copy_size] where the final statistics are copied to; or NULL */
     size_t stats_copy_size;
 };
 
@@ -206,10 +206,10 @@ void ae_session_close_devices(ae_session_devices *devices);
 /* Decides which layers lie where. Errors: ARGUMENT, UNSUPPORTED. */
 aerie_status ae_session_place(ae_split *split, const ae_session_devices *devices, const ae_model *model,
                               const aerie_model_params *params, aerie_error *error);
-/* Describes the split as in "layers 0 to 17 on cpu, layers from 18 on and the output on cuda", cut to `room` bytes. */
+/* Describes the split, as in "layers 0 to 17 on cpu, layers from 18 on and the output on cuda", in at most `room` bytes. */
 void ae_session_describe_split(const ae_split *split, uint32_t n_layers, char *text, size_t room);
 /* MEMORY if some device has less free memory than on[its number], or (ae_session_check_engine) than an engine with these
- * options needs on it. what, advice: parts of the message. */
+ * options needs there. what, advice: parts of the message. */
 aerie_status ae_session_check_split(const ae_split *split, const char *what, const size_t *on, const char *advice,
                                     aerie_error *error);
 aerie_status ae_session_check_engine(const ae_model *model, const ae_split *split, const ae_engine_options *options,
@@ -220,7 +220,7 @@ aerie_status ae_session_same_adapter(const aerie_model *model, const ae_gguf *gg
 /* machines.c: joins the group of processes that p->machines describes, before the weights are loaded. Does nothing if
  * p->machines is NULL. */
 aerie_status ae_session_join(aerie_model *model, const aerie_model_params *p, aerie_error *error);
-/* Called when this process has its weights; returns when all processes have theirs. */
+/* Called when this process has its weights; returns when all processes have their weights. */
 aerie_status ae_session_joined(const aerie_model *model, const aerie_model_params *p, aerie_error *error);
 void ae_session_leave(aerie_model *model);
 /* UNSUPPORTED if the model belongs to a group, for operations that groups do not offer. what: names the operation. */
@@ -229,7 +229,7 @@ aerie_status ae_session_check_alone(const aerie_model *model, const char *what, 
 /* Bytes that are free now on all devices together; 0: unknown. */
 uint64_t ae_session_available_split(const ae_split *split);
 
-/* Tokenizes text[0..n). The caller owns the ids. */
+/* Tokenizes text[0..n). The caller frees the ids. */
 aerie_status ae_session_tokenize(const aerie_model *model, const char *text, size_t n, ae_encode_options options,
                                  int32_t **tokens, size_t *n_tokens, aerie_error *error);
 
@@ -249,24 +249,25 @@ void ae_session_tasks_free(aerie_session *session);
 /* media.c: the encoder of a model that has one beside its decoder. Does nothing if there is none. */
 aerie_status ae_session_source_open(aerie_session *session, aerie_error *error);
 void ae_session_source_close(aerie_session *session);
-/* Bytes that it takes with contexts of n_ctx positions. */
+/* Returns the bytes that the encoder takes with contexts of n_ctx positions. */
 uint64_t ae_session_source_bytes(const ae_model *source, const ae_backend *backend, uint32_t n_ctx);
-/* The request's tokens are a source. Makes a prompt of its rows and of the token with which the decoder starts, and puts it in
- * their place. Any thread. Errors: ARGUMENT, LIMIT, those of a pass. */
+/* Encodes the request's tokens, which are a source. Makes a prompt of the source's rows and the decoder's first token, and
+ * replaces the request's tokens by it. Any thread. Errors: ARGUMENT, LIMIT, those of a pass. */
 aerie_status ae_session_source_prompt(aerie_session *session, aerie_request *request, ae_media_prompt *prompt,
                                       aerie_error *error);
 
 /* saved.c */
 /* ARGUMENT: an expected token is out of range. */
 aerie_status ae_session_check_expected(const aerie_session *session, const aerie_request *request, aerie_error *error);
-/* A request that begins: n-grams get what is expected after its prompt, tokens [n_prompt]. The stepping thread. */
+/* Called when a request begins: gives n-grams the text that is expected after its prompt, tokens [n_prompt]. The stepping
+ * thread. */
 void ae_session_expect(aerie_session *session, const aerie_request *request, const int32_t *prompt, size_t n_prompt);
 uint64_t ae_session_settings_hash(const aerie_model_params *params);
 /* Checks a caller's bytes and copies them. */
 aerie_status ae_session_saved_copy(const aerie_session *session, const void *data, size_t n, ae_session_saved *out,
                                    aerie_error *error);
 void ae_session_saved_free(ae_session_saved *saved);
-/* Makes the prompt of a saved sequence that has rows, which gets its tokens, too. UNSUPPORTED: they were not saved. */
+/* Makes the prompt of a saved sequence that has rows. The prompt gets its tokens too. UNSUPPORTED: the rows were not saved. */
 aerie_status ae_session_saved_prompt(const aerie_session *session, ae_session_saved *saved, ae_media_prompt *prompt,
                                      aerie_error *error);
 /* The bytes [*n] that a token adds to the answer's text, lent by the vocabulary. */
@@ -280,7 +281,7 @@ aerie_status ae_session_check_decoder(const ae_model *model, aerie_error *error)
 aerie_status ae_session_check_drafts(const ae_model *model, aerie_error *error);
 /* embedder.c: the default pooling of a model. */
 aerie_pooling ae_session_pooling(const ae_model *model);
-/* Bytes of an embedder with default parameters. */
+/* Returns the bytes of an embedder with default parameters. */
 uint64_t ae_session_embedder_bytes(const ae_model *model, const ae_backend *backend);
 /* adapters.c: the largest rank of a session's adapters; 0: there are none. */
 uint32_t ae_session_max_rank(const aerie_session_params *params);
@@ -288,7 +289,7 @@ uint32_t ae_session_max_rank(const aerie_session_params *params);
 aerie_status ae_session_check_adapters(const aerie_session_params *params, aerie_error *error);
 /* Copies the list of adapters into the session's parameters. */
 aerie_status ae_session_take_adapters(aerie_session *session, aerie_error *error);
-/* Converts a request's adapters [n] into a set. ARGUMENT: an index, scale or repetition that cannot be. */
+/* Converts a request's adapters [n] into a set. ARGUMENT: an index, scale or repetition that is not valid. */
 aerie_status ae_session_adapter_set(const aerie_session *session, const aerie_adapter_use *uses, size_t n, ae_adapter_set *set,
                                 aerie_error *error);
 
@@ -303,9 +304,9 @@ aerie_status ae_session_create(aerie_session **session, const aerie_model *model
                                    const ae_session_test *test, aerie_error *error);
 ae_load_options ae_session_net_options(const aerie_model_params *params);
 ae_engine_options ae_session_engine_options(const aerie_session_params *params, uint32_t n_vocab);
-/* For models that denoise: rows, logits and pages for whole texts. Does nothing for others. */
+/* For models that denoise: makes room for rows, logits and pages of whole texts. Does nothing for other models. */
 void ae_session_hold_texts(const ae_model *model, const aerie_session_params *params, ae_engine_options *options);
-/* Bytes of a session with these options, including the samplers of n_seqs requests. */
+/* Returns the bytes of a session with these options, including the samplers of n_seqs requests. */
 uint64_t ae_session_bytes(const ae_model *model, const ae_split *split, const ae_engine_options *options);
 /* names.c: whether n-grams draft beside drafters of this type; the internal id of a cache type. */
 bool ae_session_is_joined(aerie_spec_type type);
@@ -325,13 +326,13 @@ void ae_session_test_tell(aerie_session *session, uint32_t slot, size_t id, size
 aerie_status ae_session_create_draft_model(aerie_session *session, ae_drafter **drafter, aerie_error *error);
 
 /* draft_self.c: speculation by the model itself. */
-/* Numbers of experts that drafts of the model by itself are tried with, at most this many. */
+/* Most numbers of experts that are tried for drafts by the model itself. */
 #define AE_SELF_TRIALS 4
 uint32_t ae_session_self_trials(const ae_model *model, const aerie_spec *spec, int32_t n_experts[AE_SELF_TRIALS]);
 /* Creates the i-th drafter. */
 aerie_status ae_session_create_self(aerie_session *session, uint32_t i, ae_drafter **drafter, aerie_error *error);
 
-/* The same, filling masks. UNSUPPORTED: the model was not trained for it. */
+/* Creates the drafter that fills masks. UNSUPPORTED: the model was not trained for it. */
 aerie_status ae_session_create_masked(aerie_session *session, ae_drafter **drafter, aerie_error *error);
 static inline bool ae_session_masks_ahead(const ae_model *model)
 {

@@ -103,7 +103,7 @@ static aerie_status check_adapters(const ae_session_saved *saved, const ae_adapt
                    saved->adapters.n, adapters->n);
 }
 
-/* Checks everything that can be refused before anything is generated; *adapters gets the request's set. */
+/* Checks everything for which a request can be refused before anything is generated. *adapters gets the request's set. */
 static aerie_status check_request(aerie_session *session, const aerie_request *r, const ae_session_saved *saved,
                                   const ae_media_prompt *prompt, ae_adapter_set *adapters, aerie_error *error)
 {
@@ -194,7 +194,7 @@ static aerie_status make_task(aerie_session *session, const aerie_request *reque
     return status;
 }
 
-/* Where a caller's statistics go, in the size of the header that the caller was built with. */
+/* Where a caller's statistics go, in the size of the struct that the caller was built with. */
 typedef struct stats_place {
     void *at; /* NULL: the caller wants none */
     size_t size;
@@ -347,7 +347,7 @@ static aerie_token_event last_event(const aerie_task *task)
                                .stats = &task->stats};
 }
 
-/* Passes an event to the listener. False: the request shall end. */
+/* Passes an event to the listener. Returns false if the request shall end. */
 static bool tell(aerie_session *s, aerie_task *task, aerie_token_event *event)
 {
     event->task = task;
@@ -410,7 +410,7 @@ static bool add_text(aerie_session *s, aerie_task *task, int32_t token)
     return found;
 }
 
-/* Text that was held back becomes text of the last event. */
+/* Adds text that was held back to the last event. */
 static void end_text(aerie_session *s, aerie_task *task)
 {
     if (task->stops) {
@@ -521,11 +521,11 @@ static void end_cancelled(aerie_session *s)
         if (s->running[slot] && atomic_load(&s->running[slot]->cancelled)) ae_spec_stop(s->spec, slot, AERIE_STOP_CALLER);
 }
 
-/* Gives the task a slot; there must be a free one. False: it could not start, and has ended. */
+/* Gives the task a slot; there must be a free one. Returns false if it could not start, and has ended. */
 static bool start(aerie_session *s, aerie_task *task)
 {
     uint32_t slot;
-    if (atomic_load(&task->cancelled)) { /* it was cancelled after end_cancelled looked */
+    if (atomic_load(&task->cancelled)) { /* the task was cancelled after end_cancelled looked */
         task->stats.stop = AERIE_STOP_CALLER;
         end_task(s, task);
         return false;
@@ -552,7 +552,7 @@ static bool start(aerie_session *s, aerie_task *task)
 
 #define MOST_PARKED 4 /* per slot, because a parked sequence keeps its sampler and its masks */
 
-/* Frees a slot for the task, if it is its turn. False: the task goes on waiting, also if memory is short. */
+/* Frees a slot for the task, if it is the task's turn. Returns false if the task goes on waiting, also if memory is short. */
 static bool make_way(aerie_session *s, const aerie_task *task)
 {
     const uint32_t n = s->params.n_seqs;
@@ -616,7 +616,7 @@ static void collect(aerie_session *s)
 }
 
 /* Ends all running requests after a failed pass, with its error. Requests whose last token was already reported are complete.
- * False: no request was running. */
+ * Returns false if no request was running. */
 static bool end_running(aerie_session *s, const aerie_error *why)
 {
     bool any = false;
@@ -713,7 +713,7 @@ void ae_session_tasks_free(aerie_session *s)
             end_task(s, task);
         }
         while (aerie_session_poll(s)) {}
-        /* in a forked child another thread seems to wait for it */
+        /* in a forked child a thread of the parent may look as if it waited for the wakeup */
         if (!ae_pool_is_forked(ae_engine_pool(s->engine))) ae_wakeup_free(&s->wakeup);
     }
     ae_free(s->running);
@@ -765,7 +765,7 @@ static aerie_status submit_all(aerie_session *session, const aerie_request *requ
     return AERIE_OK;
 }
 
-/* The status of the first request that was refused, with its number if there are several. */
+/* Returns the status of the first request that was refused; its number is in the message if there are several. */
 static aerie_status status_of(const generated *all, size_t n, aerie_error *error)
 {
     for (size_t i = 0; i < n; i++) {

@@ -12,12 +12,12 @@
 #define AE_SPEC_RANDOM ((aerie_spec_type)1001) /* "random": proposes random tokens */
 
 typedef struct ae_session_test {
-    bool fixed;         /* no controller: everything that is drafted is verified */
+    bool fixed;         /* without the controller: everything that is drafted is verified */
     float oracle_error; /* ORACLE: probability that a drafted token is wrong, 0 to 1 */
     uint64_t seed;      /* ORACLE, RANDOM */
     double least_seconds, least_row_seconds; /* a pass of the target over n rows lasts at least least_seconds + (n - 1) *
                                               * least_row_seconds; a drafter's passes are not slowed */
-    double share[3];    /* what a pass, a row and an attended position cost where passes are shared; all 0: as measured */
+    double share[3];    /* seconds of a pass, a row and an attended position in a shared pass; all 0: as measured */
 } ae_session_test;
 
 /* The tokens with which the answer to a request continues its prompt. */
@@ -37,7 +37,7 @@ void ae_session_test_answers(aerie_session *session, const ae_session_test_answe
 /* Like aerie_spec_type_name and aerie_spec_type_parse, but including these drafters. */
 const char *ae_session_test_spec_name(aerie_spec_type type);
 bool ae_session_test_spec_parse(const char *name, aerie_spec_type *type);
-/* The i-th of all names; NULL after the last one. */
+/* Returns the i-th of all names; NULL after the last one. */
 const char *ae_session_test_spec_at(size_t i);
 
 #endif

@@ -50,7 +50,8 @@ void ae_turns_enter(ae_turns *turns, aerie_task *task)
     for (const ae_turns_account *c = turns->clients; c; c = c->next)
         if (least < 0 || c->work < least) least = c->work;
     t->client = find(&turns->clients, task->request.client, false, &t->spare[0]);
-    if (!t->client->n_tasks && least > 0) t->client->work = least; /* a client cannot save up work by staying away */
+    if (!t->client->n_tasks && least > 0) t->client->work = least; /* clients without requests do not save up claims for
+                                                                    * later */
     t->group = find(&t->client->groups, task->request.group, !task->request.group, &t->spare[1]);
     t->client->n_tasks++;
     t->group->n_tasks++;
@@ -116,7 +117,7 @@ static uint32_t level(double score, uint32_t max_turn)
     return n;
 }
 
-/* Whether a comes before b of the same client; b is older. */
+/* Whether a comes before b; both are the same client's, and b is older. */
 static bool comes_before(const ae_turns *turns, const aerie_task *a, const aerie_task *b, uint32_t max_turn)
 {
     const uint32_t n_a = a->turn.group->n_running, n_b = b->turn.group->n_running;
@@ -124,7 +125,7 @@ static bool comes_before(const ae_turns *turns, const aerie_task *a, const aerie
     return level(score_waiting(turns, a), max_turn) < level(score_waiting(turns, b), max_turn);
 }
 
-/* Whether client a comes before b as far as accounts tell; b's best task is older. */
+/* Whether client a comes before b by their accounts; b's best task is older. */
 static bool client_before(const ae_turns *turns, const ae_turns_account *a, const ae_turns_account *b, uint32_t max_turn)
 {
     if (a->n_running != b->n_running) return a->n_running < b->n_running;
@@ -167,8 +168,8 @@ static double need_of(const aerie_task *task, uint32_t max_turn)
     return need < max_turn ? need : max_turn;
 }
 
-/* Whether the running task gives its slot to the waiting one. 2: because it has more slots; 1: because it has had more work; 0:
- * it does not. */
+/* Whether the running task gives its slot to the waiting one. 2: since its client or group has more slots; 1: since it has had
+ * more work; 0: it does not. */
 static int gives_way(const ae_turns *turns, const aerie_task *r, double work, const aerie_task *w, uint32_t max_turn)
 {
     const bool same = r->turn.client == w->turn.client;

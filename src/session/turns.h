@@ -27,11 +27,11 @@
 #include "aerie.h"
 
 typedef struct ae_turns_account {
-    struct ae_turns_account *next, *groups; /* groups: those of a client */
-    uint64_t id; /* 0 in a group: it belongs to one request alone */
+    struct ae_turns_account *next, *groups; /* groups: those of a client's account */
+    uint64_t id; /* 0: a group that belongs to one request alone */
     uint32_t n_tasks, n_running;
-    double work;                /* of a client: its work without what running requests have had since they got their slots */
-    struct aerie_task *best;    /* of a client: the first of its waiting tasks, while one is being chosen */
+    double work;                /* a client's work, without what running requests have had since they got their slots */
+    struct aerie_task *best;    /* while a task is chosen: the first of a client's waiting tasks */
 } ae_turns_account;
 
 /* The part that the session keeps. */
@@ -45,7 +45,7 @@ typedef struct ae_turn {
     ae_turns_account *client, *group; /* NULL: not entered */
     ae_turns_account *spare[2];       /* owned: allocated at submission, so that entering cannot fail */
     bool running, returned;           /* running: it has a slot; returned: it has had one before */
-    /* less the passes it waited, at the time when it got its slot; or its score when it lost the slot */
+    /* the score, less the passes that the task waited, when it got its slot; or its score when it lost the slot */
     double score;
     uint64_t since;                   /* the pass in which it lost its slot */
     uint32_t n_generated, n_live;     /* their values when it got its slot */
@@ -54,17 +54,18 @@ typedef struct ae_turn {
 /* Allocates what a task needs in order to be counted. Any thread. MEMORY. */
 aerie_status ae_turns_prepare(ae_turn *turn, aerie_error *error);
 void ae_turns_drop(ae_turn *turn);
-/* Counts a task that joins the waiting list; stops counting one that has ended. */
+/* Counts a task that joins the waiting list, or stops counting one that has ended. */
 void ae_turns_enter(ae_turns *turns, struct aerie_task *task);
 void ae_turns_leave(ae_turns *turns, struct aerie_task *task);
-/* The task gets a slot; the task gives it back. */
+/* Called when the task gets a slot, and when it gives the slot back. */
 void ae_turns_begin(const ae_turns *turns, struct aerie_task *task, uint32_t n_generated, uint32_t n_live);
 void ae_turns_end(ae_turns *turns, struct aerie_task *task, double work);
-/* The work of a task since it got its slot; n_generated and n_live are its present values. */
+/* Returns the work of a task since it got its slot; n_generated and n_live are its present values. */
 double ae_turns_work(const struct aerie_task *task, uint32_t n_generated, uint32_t n_live);
-/* The place in the waiting list of the task that shall get the next free slot; *list is not NULL. */
+/* Returns the place in the waiting list of the task that shall get the next free slot; *list is not NULL. */
 struct aerie_task **ae_turns_next(const ae_turns *turns, struct aerie_task **list, uint32_t max_turn);
-/* The slot whose task makes room for a waiting one; n_seqs if none does. running [n_seqs] and works [n_seqs] are by slot. */
+/* Returns the slot whose task makes room for a waiting one; n_seqs if none does. running [n_seqs] and works [n_seqs] are by
+ * slot. */
 uint32_t ae_turns_victim(const ae_turns *turns, const struct aerie_task *task, struct aerie_task *const *running,
                          const double *works, uint32_t n_seqs, uint32_t max_turn);
 

@@ -11,7 +11,7 @@
 #include "draw/walk.h"
 
 #define MASKED (-1)
-#define STEPS 128        /* where a request does not say */
+#define STEPS 128        /* steps of an answer, unless the request says otherwise */
 #define BLOCK_LENGTH 32
 #define EPS 0.001f
 
@@ -118,7 +118,7 @@ static uint32_t steps_of_block(const struct ae_canvas *c)
     return n ? n : 1;
 }
 
-/* Goes to block i_block, which exists. */
+/* Begins block i_block, which must exist. */
 static void begin_block(struct ae_canvas *c)
 {
     const uint32_t length = c->how.block_length ? c->how.block_length : c->end - c->begin;
@@ -157,7 +157,8 @@ aerie_status ae_denoise_start(ae_spec *spec, uint32_t i_slot, const ae_spec_requ
 
 /* ---- The schedule --------------------------------------------------------------------------------------------------- */
 
-/* Noise of a choice among positions; never that of a draw, whose second half of the counter is a token. */
+/* Returns the noise of a choice among positions. It never coincides with a draw's, whose counter has a token as its second
+ * half. */
 static double uniform(const spec_slot *s, uint64_t key)
 {
     uint32_t bits[4];
@@ -176,7 +177,7 @@ static uint64_t key_of(const struct ae_canvas *c, uint32_t position)
     return position | (uint64_t)(c->n_before + c->step + 1) << 32;
 }
 
-/* The part of the masked positions that this step keeps. */
+/* Returns the share of the masked positions that this step keeps. */
 static float part_of(const struct ae_canvas *c)
 {
     const float t = 1.0f - (float)c->step / (float)c->n_steps * (1.0f - c->how.eps);
@@ -192,7 +193,7 @@ static uint32_t list_masked(const spec_slot *s, uint32_t *at)
     return n;
 }
 
-/* Sorts the k highest scores of n, equal ones by position, to the front of d->at and d->drawn. */
+/* Sorts the k highest scores of n to the front of d->at and d->drawn; equal scores are ordered by position. */
 static void put_best_first(struct ae_denoiser *d, uint32_t k, uint32_t n)
 {
     for (uint32_t i = 0; i < k; i++) {
@@ -207,8 +208,8 @@ static void put_best_first(struct ae_denoiser *d, uint32_t k, uint32_t n)
     }
 }
 
-/* Marks the positions for which this step draws. What is chosen without looking at logits is chosen now. False: the step keeps
- * nothing. */
+/* Marks the positions for which this step draws. Positions that are chosen without logits are chosen now. Returns false if the
+ * step keeps nothing. */
 static bool plan_step(struct ae_denoiser *d, spec_slot *s)
 {
     struct ae_canvas *c = s->canvas;
@@ -256,7 +257,7 @@ static void tell_canvas(const spec_slot *s)
     c->how.canvas(c->user, c->id, c->n_before + c->step, n_all, s->tokens, c->begin, c->end);
 }
 
-/* Adds the slot's text. blind: without its prompt. */
+/* Adds the slot's text to the pass. blind: without its prompt. */
 static aerie_status add_text(ae_spec *spec, uint32_t i_slot, bool blind, aerie_error *error)
 {
     spec_slot *s = &spec->slots[i_slot];
@@ -270,7 +271,7 @@ static aerie_status add_text(ae_spec *spec, uint32_t i_slot, bool blind, aerie_e
     return ae_engine_add_whole(spec->engine, i_slot, d->text, c->end, d->exported, &c->first, error);
 }
 
-/* The logits of a position, whose row exported them. */
+/* Returns the logits of a position, whose row must have exported them. */
 static const float *logits_of(ae_spec *spec, const struct ae_canvas *c, uint32_t position)
 {
     return ae_engine_logits(spec->engine, c->first + (spec->denoiser->shifts && position ? position - 1 : position));
@@ -296,7 +297,7 @@ static aerie_status add_texts(ae_spec *spec, uint32_t *n_run, aerie_error *error
         const uint32_t missing = ae_kv_n_missing(kv, best, c->end);
         if (*n_run && (c->end > ae_engine_rows_left(spec->engine) || n_pages + missing > ae_kv_n_available(kv)))
             return AERIE_OK;
-        while (!plan_step(spec->denoiser, s)) next_step(c); /* the last step of a block keeps all that is left of it */
+        while (!plan_step(spec->denoiser, s)) next_step(c); /* the last step of a block keeps all positions that are left */
         tell_canvas(s);
         AE_TRY(add_text(spec, best, false, error));
         n_pages += missing;
@@ -312,13 +313,14 @@ static void drop_rows(ae_spec *spec)
         if (spec->slots[i].canvas->runs) (void)ae_engine_truncate(spec->engine, i, 0);
 }
 
-/* The row that a token is drawn from. seen: what it would be without guidance, or NULL. */
+/* Returns the row of logits from which a token is drawn. seen: with guidance, the logits that saw the prompt, while `logits`
+ * did not; otherwise NULL. */
 static const float *guided_row(struct ae_denoiser *d, const struct ae_canvas *c, const float *logits, const float *seen)
 {
     const float by = c->how.cfg_scale + 1.0f;
     if (!seen) memcpy(d->row, logits, d->n_vocab * sizeof *d->row);
     for (uint32_t i = 0; seen && i < d->n_vocab; i++) d->row[i] = logits[i] + by * (seen[i] - logits[i]);
-    d->row[d->mask] = -INFINITY; /* what is known is not a mask */
+    d->row[d->mask] = -INFINITY; /* a known token is never a mask */
     return d->row;
 }
 
@@ -333,7 +335,7 @@ static double score_of(const spec_slot *s, const float *row, int32_t token, uint
     return c->how.alg_temp > 0 ? sure / (double)c->how.alg_temp + gumbel(s, key) : sure;
 }
 
-/* Draws for the slot's positions and keeps the best. False: the model gave no finite logit. */
+/* Draws for the slot's positions and keeps the best. Returns false if the model gave no finite logit. */
 static bool draw_slot(ae_spec *spec, spec_slot *s, const float *seen)
 {
     struct ae_denoiser *d = spec->denoiser;
@@ -354,7 +356,7 @@ static bool draw_slot(ae_spec *spec, spec_slot *s, const float *seen)
     return true;
 }
 
-/* Reports the tokens before which everything is known. */
+/* Reports the tokens that have no masked position before them. */
 static void emit_known(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void *user)
 {
     spec_slot *s = &spec->slots[i_slot];
@@ -420,7 +422,7 @@ static uint32_t keep_seeing(ae_spec *spec)
     return n_slots;
 }
 
-/* A second pass for the guided slots, of which nothing was drawn in the first. */
+/* Runs a second pass for the guided slots, for which the first pass drew nothing. */
 static aerie_status step_guided(ae_spec *spec, uint32_t n_run, ae_spec_emit *emit, void *user, aerie_error *error)
 {
     struct ae_denoiser *d = spec->denoiser;

@@ -16,21 +16,22 @@
 
 #include "speculate/speculate_int.h"
 
-/* Where an answer stands. A text has one block, or several of block_length positions. */
+/* The progress of an answer. Its text has one block, or several of block_length positions. */
 struct ae_canvas {
-    aerie_diffusion how;     /* without zeros that stand for defaults */
-    void *user;              /* with `id`: for how.canvas */
+    aerie_diffusion how;     /* the request's settings, with defaults in place of zeros */
+    void *user;              /* for the callback how.canvas, together with `id` */
     size_t id;
-    uint32_t begin, end;     /* of the answer, in positions of the text */
+    uint32_t begin, end;     /* the answer's positions in the text */
     uint32_t n_blocks, i_block;
     uint32_t block, block_end; /* the current block's positions */
-    uint32_t n_masked;       /* of the block at its beginning */
+    uint32_t n_masked;       /* masked positions of the block at its beginning */
     uint32_t step, n_steps;  /* of the block */
     uint32_t n_before;       /* steps of earlier blocks */
     uint32_t n_keep;         /* positions that the step keeps */
     uint32_t first;          /* the text's first row in the pass */
     bool runs;               /* has rows in the pass */
-    uint8_t *wanted;         /* [n_ctx] positions whose token the step draws; then, whose rows export logits */
+    uint8_t *wanted;         /* [n_ctx] first: whether the step draws a token for the position; then: whether the position's row
+                              * exports logits */
 };
 
 /* State that the slots share. */
@@ -42,19 +43,19 @@ struct ae_denoiser {
     uint8_t *exported;  /* [n_ctx] */
     uint32_t *at;       /* [n_ctx] positions for which tokens were drawn */
     int32_t *drawn;     /* [n_ctx] the tokens */
-    double *score;      /* [n_ctx] what the choice goes by */
+    double *score;      /* [n_ctx] the scores by which positions are chosen */
     float *row;         /* [n_vocab] */
     float *seeing;      /* [n_outputs][n_vocab] logits that saw the prompt; created for the first request with cfg_scale */
 };
 
-/* Creates what the slots need. FORMAT: the model has no mask token. */
+/* Creates the state that the slots share. FORMAT: the model has no mask token. */
 aerie_status ae_denoise_create(ae_spec *spec, aerie_error *error);
 void ae_denoise_free(ae_spec *spec);
-/* ARGUMENT, UNSUPPORTED: a request that cannot be denoised; says why. */
+/* Errors: ARGUMENT, UNSUPPORTED: the request cannot be denoised, and why. */
 aerie_status ae_denoise_check(const ae_spec *spec, const ae_spec_request *request, aerie_error *error);
-/* Prepares a slot whose tokens are the prompt. MEMORY. */
+/* Prepares a slot whose tokens are the prompt. Errors: MEMORY. */
 aerie_status ae_denoise_start(ae_spec *spec, uint32_t i_slot, const ae_spec_request *request, aerie_error *error);
-/* One step of as many slots as the pass has room for, those that waited longest first. */
+/* Runs one step of as many slots as the pass has room for, those that have waited longest first. */
 aerie_status ae_denoise_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error);
 
 #endif

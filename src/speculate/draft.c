@@ -52,7 +52,7 @@ static uint32_t list_requests(ae_spec *spec)
     return n;
 }
 
-/* Marks the nodes that have no origin yet. */
+/* Sets the origin of the nodes that have none yet. */
 static void mark(ae_tree *tree, uint8_t from)
 {
     for (uint32_t i = 0; i < tree->n; i++)
@@ -116,7 +116,8 @@ static void guide(ae_spec *spec, uint32_t n)
     }
 }
 
-/* Cuts the trees of n slots to the rows of the pass: equal shares if not all fit. Earlier slots get the cache's pages first. */
+/* Cuts the trees of n slots to the rows that the pass has for them; if not all fit, each gets at most an equal share. A tree is
+ * dropped if the KV cache has no pages for it; earlier slots get pages first. */
 static void fit_trees(ae_spec *spec, uint32_t n)
 {
     const uint32_t n_most = ae_engine_max_tree(spec->engine);
@@ -135,7 +136,7 @@ static void fit_trees(ae_spec *spec, uint32_t n)
     }
 }
 
-/* Chooses the network of this round. Another network starts without the sequences' acceptance rates. */
+/* Chooses the network of this round. If it is another one than before, the sequences' acceptance rates start anew. */
 static void choose_network(ae_spec *spec)
 {
     ae_drafter *d = spec->drafter;

@@ -13,7 +13,7 @@
 #include "speculate/speculate.h"
 
 typedef struct hier_work {
-    const ae_draft_request *request; /* NULL: it gets no draft, or no further tokens of one */
+    const ae_draft_request *request; /* NULL: the slot gets no draft, or no further tokens of its draft */
     float reach;                     /* probability of the chain so far */
     uint32_t n_ranked;               /* tokens of the chain whose probability is known */
 } hier_work;
@@ -48,7 +48,7 @@ static void hier_destroy(ae_drafter *drafter)
 static uint32_t hier_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
     draft_hier *d = (draft_hier *)drafter;
-    /* the next propose compares tokens and keeps what is still valid */
+    /* the next propose compares tokens and keeps the positions that are still valid */
     if (begin->stranger && begin->slot < d->n_slots) ae_spec_forget(d->inner, begin->slot);
     return begin->n_shared;
 }
@@ -65,7 +65,7 @@ static aerie_stop take(void *user, uint32_t slot, int32_t token, uint32_t depth,
     return ae_vocab_is_eog(d->vocab, token) ? AERIE_STOP_EOG : AERIE_STOP_NONE;
 }
 
-/* Takes a token's probability into the chain. False: the chain ends before that token. */
+/* Multiplies the chain's probability by that of its next token. Returns false if the chain ends before that token. */
 static bool add_belief(hier_work *w, const ae_proposal *best)
 {
     ae_tree *tree = w->request->tree;

@@ -28,7 +28,8 @@ aerie_status ae_spec_park(ae_spec *spec, uint32_t slot, ae_spec_parked **out, ae
     parked->s = *s;
     memcpy(parked->tokens, s->tokens, s->n_tokens * sizeof *s->tokens);
     parked->s.tokens = parked->tokens;
-    parked->s.start_time = ae_time_now() - s->start_time; /* the time so far: the time in which others run is not counted */
+    parked->s.start_time = ae_time_now() - s->start_time; /* while the sequence is parked: the time that it has run so far,
+                                                           * without the time in which others run */
     if (s->stats.n_generated > s->n_answered) parked->s.stats.decode_seconds = parked->s.start_time - s->stats.prompt_seconds;
     s->sampler = NULL;
     s->constraint = NULL;
@@ -46,7 +47,8 @@ uint32_t ae_spec_unpark(ae_spec *spec, ae_spec_parked *parked, const ae_adapter_
     origin from = ae_spec_origin(spec, adapters, p->tokens, p->n_tokens);
     const uint32_t i = from.slot, n_most = p->row && p->n_told < p->n_tokens ? p->n_told : (uint32_t)p->n_tokens - 1;
     spec_slot *s = &spec->slots[i];
-    from.n_again = 1; /* it may soon be parked again, and what is computed again makes the pass longer for all */
+    from.n_again = 1; /* the sequence may soon be parked again, and positions that are computed again make the pass longer for
+                       * all */
     ae_engine_adapt(spec->engine, i, adapters);
     ae_spec_reuse(spec, i, p->tokens, n_most, &from);
     ae_sampler_free(s->sampler);

@@ -34,8 +34,8 @@ static void preempt(ae_spec *spec, uint32_t i_slot)
     s->stats.n_preempted++;
 }
 
-/* Whether the slot can get the pages for n more positions, beyond those already planned for. Preempts sequences that come after
- * number k in the order, youngest first, until it can. False: it gets no rows in this pass. */
+/* Whether the slot can get the pages for n more positions, in addition to those already planned. Preempts sequences that come
+ * after number k in the order, youngest first, until it can. If false, the slot gets no rows in this pass. */
 static bool find_pages(ae_spec *spec, uint32_t k, uint32_t n, uint32_t n_planned)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
@@ -48,7 +48,7 @@ static bool find_pages(ae_spec *spec, uint32_t k, uint32_t n, uint32_t n_planned
     return true;
 }
 
-/* A preempted sequence resumes when all its tokens fit beside the older ones, each of which may grow by a page. */
+/* A preempted sequence resumes when all its tokens fit in addition to the older sequences, each of which may grow by a page. */
 static bool may_resume(ae_spec *spec, uint32_t k, uint32_t n_planned)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
@@ -67,7 +67,7 @@ static bool may_resume(ae_spec *spec, uint32_t k, uint32_t n_planned)
  * every AE_SPEC_SNAPSHOT_EVERY positions. */
 static uint32_t cut_chunk(const ae_spec *spec, const spec_slot *s, uint32_t live, uint32_t n)
 {
-    /* a pass of a source's rows alone computes nothing else */
+    /* a pass that only reads rows of a source computes nothing else */
     const bool crosses = ae_engine_net(spec->engine)->model->hparams.crosses && s->n_media && live < s->media[0].n;
     if (crosses && n > s->media[0].n - live) n = s->media[0].n - live;
     const uint32_t far = AE_SPEC_SNAPSHOT_EVERY - live % AE_SPEC_SNAPSHOT_EVERY;
@@ -89,7 +89,7 @@ static uint32_t keep_groups(const spec_slot *s, uint32_t live, uint32_t n, uint3
     return n;
 }
 
-/* Rows that prompts may take in a pass in which other sequences decode. */
+/* Returns how many rows prompts may take in a pass in which other sequences decode. */
 static uint32_t prompt_rows(const ae_spec *spec, uint32_t n_decoding)
 {
     enum { LEAST = 16, UNKNOWN = 64 };
@@ -106,7 +106,7 @@ void ae_spec_saw_prompts(ae_spec *spec, uint32_t n_rows, double seconds)
     spec->row_seconds = spec->row_seconds > 0 ? 0.6 * spec->row_seconds + 0.4 * row : row;
 }
 
-/* Rows that the slot would bring to a pass without others; 0: it waits. */
+/* Returns how many rows the slot would have in a pass without others; 0: it waits. */
 static uint32_t rows_wanted(const ae_spec *spec, uint32_t i_slot)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
@@ -132,8 +132,8 @@ static void share_out(ae_spec *spec)
     ae_share_divide(share);
 }
 
-/* The rows of n that its party's share of the pass allows; sets how many it may draft. One that began to run in this pass has
- * no share yet, and gets what is there. */
+/* Returns how many of n rows the share of the slot's party allows, and sets how many nodes the slot may draft. A slot that was
+ * started in this pass has no share yet and gets the rows that are left. */
 static uint32_t cut_to_share(ae_spec *spec, spec_slot *s, uint32_t n)
 {
     s->n_most_drafts = UINT32_MAX;
@@ -202,7 +202,7 @@ void ae_spec_plan(ae_spec *spec)
     share_out(spec);
     plan(spec);
     if (spec->round.n_rows || !spec->options.shared) return;
-    /* those whose share it was got no pages: the oldest one does */
+    /* no sequence that had a share got pages: this pass is planned without shares, so that the oldest sequence runs */
     for (uint32_t i = 0; i < spec->share.n_parts; i++) spec->share.parts[i].n_rows = spec->share.parts[i].n_wanted;
     plan(spec);
 }

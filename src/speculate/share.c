@@ -5,13 +5,14 @@
 
 #include "base/mem.h"
 
-#define SLACK 1.125       /* factor of a party's share, so that parties that want about the same need not take turns */
-#define FREE 0.5          /* part of the first party's pass that all others together may add in any case */
+#define SLACK 1.125       /* factor by which a party may exceed its share, so that parties with about the same needs do not have
+                           * to take turns */
+#define FREE 0.5          /* all other parties together may always add this part of the first party's pass */
 #define FIRST 4           /* credit of a new party, in passes of the first party */
 #define LEAST_CHUNK 8     /* least rows of a prompt's chunk; a sequence whose credit pays for fewer waits */
 #define LEAST_DRAFTS 8    /* drafted nodes that every party may have */
 #define RECENT 2          /* seconds after the last shared pass for which a single party's drafts stay limited */
-#define TILE 4            /* rows of a sequence that attend to a position at the cost of one row */
+#define TILE 4            /* so many rows of a sequence attend to a position at the cost of one row */
 #define MEMORY 0.98       /* factor by which a pass's weight in the fit shrinks with each later pass */
 #define PRIOR 0.5         /* weight of the present numbers in the fit, in passes */
 #define LEAST_PASSES 8    /* measured passes before the fit is used */
@@ -49,7 +50,7 @@ static double added(const ae_share *share, uint32_t n_context, uint32_t n_rows)
     return share->cost.row * n_rows + share->cost.context * attended(n_context, n_rows);
 }
 
-/* Solves the fit, drawn towards the present numbers. */
+/* Solves the fit; with few measurements its result stays close to the present numbers. */
 static void solve(ae_share *share, double scale)
 {
     const double usual[3] = {1, 8, 4096}, now[3] = {share->cost.pass, share->cost.row, share->cost.context};
@@ -87,7 +88,7 @@ static void fit(ae_share *share, double n_rows, double n_attended, double second
     const double expected = share->cost.pass + share->cost.row * n_rows + share->cost.context * n_attended;
     const double x[3] = {1, n_rows, n_attended};
     if (share->known && seconds > ODD_TIME * expected) seconds = ODD_TIME * expected;
-    const double scale = 1 / (seconds * seconds); /* relative errors are made small */
+    const double scale = 1 / (seconds * seconds); /* scales the equations so that relative errors are minimized */
     for (int i = 0; i < 3; i++) {
         for (int k = 0; k < 3; k++) share->a[i][k] = MEMORY * share->a[i][k] + scale * x[i] * x[k];
         share->b[i] = MEMORY * share->b[i] + scale * x[i] * seconds;
@@ -126,7 +127,7 @@ uint32_t ae_share_add(ae_share *share, uint64_t client, uint64_t group, uint64_t
     return i;
 }
 
-/* Clients have equal weights, and the groups of a client equal parts of it. */
+/* Gives clients equal weights, and the groups of a client equal parts of the client's weight. */
 static void weigh(ae_share *share)
 {
     for (uint32_t p = 0; p < share->n_parties; p++) {
@@ -136,7 +137,7 @@ static void weigh(ae_share *share)
     }
 }
 
-/* Among the party's sequences that have no rows assigned yet (n_rows UINT32_MAX), the one that has waited longest; NULL:
+/* Returns the party's sequence that has waited longest among those without assigned rows (n_rows UINT32_MAX); NULL: there is
  * none. */
 static ae_share_part *next_of(ae_share *share, uint32_t i_party)
 {
@@ -148,7 +149,8 @@ static ae_share_part *next_of(ae_share *share, uint32_t i_party)
     return best;
 }
 
-/* Assigns rows to the party's sequences, as many as its credit pays for. given: seconds added to the credit in this pass. */
+/* Assigns rows to the party's sequences, as many as the party's credit pays for. given: seconds added to the credit in this
+ * pass. */
 static void limit(ae_share *share, uint32_t i_party, double given)
 {
     ae_share_party *party = &share->parties[i_party];

@@ -27,23 +27,23 @@
 #include "base/err.h"
 
 typedef struct ae_share_cost {
-    double pass, row, context; /* seconds: of a pass without rows, of each row, of each attended position */
+    double pass, row, context; /* seconds of a pass without rows; seconds that each row adds, and each attended position */
 } ae_share_cost;
 
 /* A sequence in this pass. */
 typedef struct ae_share_part {
     uint64_t client, group;
-    uint64_t last;             /* the pass in which it had rows last */
+    uint64_t last;             /* the last pass in which the party had rows */
     uint32_t n_context, n_wanted;
-    uint32_t n_rows, n_drafts; /* what it may add to the pass; n_drafts UINT32_MAX: no limit */
+    uint32_t n_rows, n_drafts; /* limits of this pass; n_drafts UINT32_MAX: no limit */
     uint32_t i_party;
 } ae_share_part;
 
 typedef struct ae_share_party {
     uint64_t client, group;
-    double credit;             /* seconds of passes that it may still use */
-    double weight, wanted;     /* of this pass; wanted: seconds that its sequences would add to it in full */
-    uint32_t n_parts, n_in;    /* its sequences; those of them with rows in this pass */
+    double credit;             /* seconds of passes that the party may still use */
+    double weight, wanted;     /* in this pass: the party's weight, and the seconds that its sequences would add in full */
+    uint32_t n_parts, n_in;    /* the party's sequences; those of them that have rows in this pass */
     bool is_new, limited;
 } ae_share_party;
 
@@ -52,7 +52,7 @@ typedef struct ae_share {
     uint32_t n_before;         /* parties of the previous pass */
     ae_share_part *parts;      /* [n_most] */
     ae_share_party *parties;   /* [n_most] of this pass */
-    ae_share_party *before;    /* [n_most] of the previous pass */
+    ae_share_party *before;    /* [n_most] parties of the previous pass */
     ae_share_cost cost;
     bool fixed;                /* `cost` was given and is not fitted */
     bool known;                /* `cost` comes from enough measured passes */
@@ -62,7 +62,7 @@ typedef struct ae_share {
     double alone;              /* seconds of passes since the last one with several parties */
 } ae_share;
 
-/* n_most: sequences at most. given: costs for tests; NULL or all zeros: they are measured. Errors: MEMORY. */
+/* n_most: most sequences. given: costs, for tests; NULL or all zeros: costs are measured. Errors: MEMORY. */
 aerie_status ae_share_init(ae_share *share, uint32_t n_most, const ae_share_cost *given, aerie_error *error);
 void ae_share_free(ae_share *share);
 
@@ -72,7 +72,7 @@ void ae_share_begin(ae_share *share);
  * drafts. Returns its index in parts. */
 uint32_t ae_share_add(ae_share *share, uint64_t client, uint64_t group, uint64_t last, uint32_t n_context, uint32_t n_rows);
 void ae_share_divide(ae_share *share);
-/* After the pass: n_rows [n_parts], the rows that each part had, drafts included; seconds that the pass took. */
+/* Called after the pass. n_rows [n_parts]: the rows of each part, drafts included. seconds: the time of the pass. */
 void ae_share_saw(ae_share *share, const uint32_t *n_rows, double seconds);
 
 #endif

@@ -166,7 +166,7 @@ void ae_spec_finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
 
 void ae_spec_release(ae_spec *spec, uint32_t i_slot)
 {
-    if (spec->denoiser) return; /* nothing of it is in the cache */
+    if (spec->denoiser) return; /* the cache holds nothing of the sequence */
     if (spec->slots[i_slot].follows) return; /* the next ae_spec_follow reuses its positions */
     ae_engine_keep(spec->engine, i_slot, spec->slots[i_slot].tokens);
 }
@@ -180,7 +180,7 @@ void ae_spec_stop(ae_spec *spec, uint32_t slot, aerie_stop stop)
 
 uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot)
 {
-    if (spec->denoiser) return (uint32_t)spec->slots[slot].n_tokens; /* every step computes all of it */
+    if (spec->denoiser) return (uint32_t)spec->slots[slot].n_tokens; /* every step computes the whole text */
     return ae_kv_n_live(ae_engine_kv(spec->engine), slot);
 }
 
@@ -223,7 +223,7 @@ static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, aerie_error *error)
 }
 
 
-/* Waits until a pass that took `seconds` has lasted as long as the options want. Returns its time including the wait. */
+/* Waits until a pass that took `seconds` has lasted as long as the options demand. Returns its time including the wait. */
 static double wait_least(const ae_spec *spec, double seconds)
 {
     const ae_spec_options *o = &spec->options;
@@ -247,7 +247,7 @@ static void saw_shares(ae_spec *spec, double seconds)
     ae_share_saw(&spec->share, spec->share_rows, seconds);
 }
 
-/* How many best candidates of a row all draws of this pass want; 0: somebody reads whole rows. */
+/* Returns how many best candidates of a row the draws of this pass need; 0: some draw reads whole rows. */
 static uint32_t candidates_wanted(const ae_spec *spec)
 {
     uint32_t most = 0;

@@ -57,27 +57,27 @@
 typedef struct ae_spec ae_spec;
 
 typedef struct ae_spec_options {
-    const ae_vocab *vocab; /* the model's; outlives the loop */
+    const ae_vocab *vocab; /* the model's vocabulary, which outlives the loop */
     uint32_t n_chunk; /* prompt tokens of a slot per pass */
-    double max_pause; /* longest pass, in seconds, with prompts in it while others decode; 0: no limit */
+    double max_pause; /* most seconds of a pass with prompts in it while others decode; 0: no limit */
     uint32_t n_max, n_min;
     float p_min;
     ae_draft_shape shape;
     uint32_t n_nodes; /* most nodes of a tree; 0 = AERIE_MAX_DRAFT */
     uint32_t top_k;   /* children per node of a tree; 0 = the drafter's default */
-    bool fixed; /* no controller: verify all that is drafted */
+    bool fixed; /* without the controller: verify everything that is drafted */
     /* For measurements: a pass over n rows waits until least_seconds + (n - 1) * least_row_seconds have passed. 0: no wait. */
     double least_seconds, least_row_seconds;
     bool shared;         /* requests of several parties get shares of the passes (share.h) */
-    ae_share_cost share; /* for tests: costs in place of measured ones; all zeros: they are measured */
+    ae_share_cost share; /* for tests: costs that replace the measured ones; all zeros: they are measured */
 } ae_spec_options;
 
-/* Called for every emitted token. depth 0: decoded, k: the k-th token of an accepted path. row: the row of the engine's pass
- * from whose logits it was drawn. AERIE_STOP_NONE continues, anything else ends the sequence for that reason. */
+/* Called for every emitted token. depth: 0 for a decoded token, k for the k-th token of an accepted path. row: the row of the
+ * pass from whose logits the token was drawn. AERIE_STOP_NONE continues; any other value ends the sequence for that reason. */
 typedef aerie_stop ae_spec_emit(void *user, uint32_t slot, int32_t token, uint32_t depth, uint32_t row);
 
-/* Called for every row that a sequence keeps, in order of positions, after the tokens of its pass were emitted. row: its row in
- * the engine's pass, with exported logits. */
+/* Called for every row that a sequence keeps, in order of position, after the tokens of its pass were emitted. row: the row's
+ * number in the engine's pass, whose logits were exported. */
 typedef void ae_spec_row(void *user, uint32_t slot, uint32_t position, uint32_t row);
 
 /* Limits on drafting for a request, within the loop's own limits. All zero: no further limits. */
@@ -87,9 +87,9 @@ typedef struct ae_spec_limits {
     float p_min;
 } ae_spec_limits;
 
-/* What is kept of the first n tokens of a sequence, in the prefix tree or in a running sequence. */
+/* The first n tokens of a sequence that the prefix tree or a running sequence holds. */
 typedef struct ae_spec_cached {
-    uint32_t n, first; /* first: the position from which layers with windows have values, too (kv.h) */
+    uint32_t n, first; /* first: the position from which layers with windows have values too (kv.h) */
     bool has_state;    /* the recurrent state after n is known, or the model has none */
 } ae_spec_cached;
 
@@ -99,17 +99,18 @@ typedef struct ae_spec_request {
     const ae_media *media; /* [n_media] ascending, lent while the sequence is active; not at the prompt's last position */
     uint32_t n_media;
     size_t n_answered;     /* the last n_answered tokens are an answer to continue; at least one token comes before it */
-    const void *kv;        /* what ae_spec_read_cached gave for the first `cached.n` tokens; 0: none */
+    const void *kv;        /* the bytes that ae_spec_read_cached wrote for the first `cached.n` tokens; NULL: none */
     ae_spec_cached cached;
     const double *mu;      /* mirostat's value after the answer; NULL: its initial value */
     uint32_t n_predict;    /* tokens of the answer, n_answered included; 0 = until the context is full */
     bool ignore_eog;
     ae_sampling sampling;
     ae_spec_limits limits;
-    const ae_grammar *grammar; /* the text matches it; NULL: any text */
+    const ae_grammar *grammar; /* the text must match it; NULL: any text */
     const ae_adapter_set *adapters; /* copied; NULL: none */
-    uint64_t client, group;    /* whose it is (share.h); group 0: its own */
-    const aerie_diffusion *diffusion; /* models that denoise (denoise.h): how, with no field missing; else not read */
+    uint64_t client, group;    /* the client and group that the request belongs to (share.h); group 0: a group of its own */
+    const aerie_diffusion *diffusion; /* for models that denoise (denoise.h): the settings, with every field set; other models
+                                       * do not read it */
     void *canvas_user;     /* for the callback of `diffusion` */
     size_t canvas_id;
     bool reads_logits;         /* the caller reads rows of logits that tokens were drawn from */
@@ -129,36 +130,36 @@ aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, 
 /* Starts a sequence in a free slot, reusing what the KV cache holds of its prompt. After a failure nothing has changed. LIMIT
  * also when no slot is free. */
 aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32_t *slot, aerie_error *error);
-/* For drafters that run a loop themselves: starts a sequence in this free slot after tokens [n_tokens] >= 1, for n_predict
- * more, end-of-generation tokens included. Reuses the common prefix with the slot's newest sequence. The sampler is lent until
- * the sequence has ended, and draws from rows alone. Allocates nothing. LIMIT: there is no room for any token. */
+/* For drafters that run a loop themselves: starts a sequence in this free slot after tokens [n_tokens], n_tokens >= 1, and
+ * generates n_predict more, end-of-generation tokens included. Reuses the common prefix with the slot's newest sequence. The
+ * sampler is lent until the sequence has ended, and draws from each row alone. Allocates nothing. LIMIT: there is no room for
+ * any token. */
 aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens, size_t n_tokens, uint32_t n_predict,
                             ae_sampler *sampler, aerie_error *error);
 /* Drops what this free slot knows of its newest sequence: the next ae_spec_follow is for another sequence (drafter.h). */
 void ae_spec_forget(ae_spec *spec, uint32_t slot);
-/* One pass for all active slots. emit is called during it. */
+/* Runs one pass for all active slots. emit is called during it. */
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error);
-/* Takes an active sequence out of its slot between passes; not one that was started by ae_spec_follow. The slot is free
- * afterwards, and the prefix tree has the sequence's pages while there is room. The caller owns *parked. MEMORY: nothing has
- * changed. */
+/* Takes an active sequence out of its slot between passes, unless ae_spec_follow started it. The slot is free afterwards, and
+ * the prefix tree has the sequence's pages while there is room. The caller owns *parked. MEMORY: nothing has changed. */
 typedef struct ae_spec_parked ae_spec_parked;
 aerie_status ae_spec_park(ae_spec *spec, uint32_t slot, ae_spec_parked **parked, aerie_error *error);
-/* Puts it into a free slot, which there must be, and returns the slot. The sequence continues as if it had never left.
- * adapters: those with which it was started. They and its media are lent on. Takes ownership of `parked` and cannot fail. */
+/* Puts the sequence into a free slot, which must exist, and returns the slot. The sequence continues as if it had never left.
+ * adapters: those with which it was started. They and its media remain lent. Takes ownership of `parked` and cannot fail. */
 uint32_t ae_spec_unpark(ae_spec *spec, ae_spec_parked *parked, const ae_adapter_set *adapters);
 void ae_spec_parked_free(ae_spec_parked *parked);
 const aerie_stats *ae_spec_parked_stats(const ae_spec_parked *parked);
 uint32_t ae_spec_n_active(const ae_spec *spec);
 uint32_t ae_spec_n_free(const ae_spec *spec);
 bool ae_spec_is_active(const ae_spec *spec, uint32_t slot);
-/* Ends a sequence between passes; what the KV cache holds of it stays. */
+/* Ends a sequence between passes. What the KV cache holds of it stays there. */
 void ae_spec_stop(ae_spec *spec, uint32_t slot, aerie_stop stop);
-/* Prompt tokens of a sequence that have been computed. */
+/* Returns how many prompt tokens of a sequence have been computed. */
 uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot);
-/* Ends every sequence and forgets what the KV cache holds: after a failure, or before measuring. */
+/* Ends every sequence and empties the KV cache: after a failure, or before measuring. */
 void ae_spec_reset(ae_spec *spec);
 
-/* Reports each pass to the callback from now on (aerie_measure.h); NULL: stops that. MEMORY: nothing has changed. */
+/* Reports each pass to the callback from now on (aerie_measure.h). NULL: stops reporting. MEMORY: nothing has changed. */
 aerie_status ae_spec_watch(ae_spec *spec, aerie_pass_callback *callback, void *user, aerie_error *error);
 
 /* The state of a sequence between passes; lent until the next one. */
@@ -171,14 +172,15 @@ typedef struct ae_spec_sequence {
 ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot);
 /* The same for a parked sequence, but without adapters. */
 ae_spec_sequence ae_spec_parked_get(const ae_spec_parked *parked);
-/* How many of the first tokens are kept, computed with these adapters (NULL: none): as many as a sequence could continue from.
- * If there is no such position, as many as the KV cache has, without the state. */
+/* Finds how many of the first tokens the cache holds, computed with these adapters (NULL: none), such that a sequence could
+ * continue after them. If there is no such position, as many as the KV cache has, without the state. */
 ae_spec_cached ae_spec_find_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n);
-/* Writes the canonical bytes of positions [begin, end) of what ae_spec_find_cached has found to their places in
- * out [ae_spec_saved_bytes]. false: it has been lost since. */
+/* Writes the canonical bytes of positions [begin, end) that ae_spec_find_cached has found to their places in out
+ * [ae_spec_saved_bytes]. Returns false if they have been lost since. */
 bool ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached cached,
                          uint32_t begin, uint32_t end, void *out);
-/* Puts positions [begin, end) of such bytes into the prefix tree (kv.h), as far as there is room; false: not all. */
+/* Puts positions [begin, end) of such bytes into the prefix tree (kv.h), as far as there is room. Returns false if not all
+ * fit. */
 bool ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached cached,
                           uint32_t begin, uint32_t end, const void *bytes);
 size_t ae_spec_saved_bytes(const ae_spec *spec, ae_spec_cached cached);

@@ -39,7 +39,7 @@ origin ae_spec_origin(const ae_spec *spec, const ae_adapter_set *adapters, const
             if (shared > best.n_source) best.source = i, best.n_source = shared;
             continue;
         }
-        /* among equal slots, one of this scope, whose drafter has learned; among those, the one whose cache holds least */
+        /* among equal slots, one of this scope, whose drafter has learned; among those, the one whose cache holds the least */
         const bool stranger = s->scope != key.scope;
         const bool better = best.slot == NO_SLOT || same > n_slot || (same == n_slot && stranger < best.stranger) ||
                             (same == n_slot && stranger == best.stranger && s->n_tokens < spec->slots[best.slot].n_tokens);
@@ -64,7 +64,7 @@ void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32
     for (;;) {
         const uint32_t n_known = spec->drafter->ops->begin(spec->drafter, &begin);
         if (n_known >= begin.n_shared) return;
-        /* recurrent layers and windows may have to go back further than the drafter asks for */
+        /* recurrent layers and windows may have to go back further than the drafter requests */
         if (!begin.idle && n - ae_engine_landing(e, i_slot, n_known) > from->n_again) {
             begin.idle = true;
             continue;
@@ -182,7 +182,7 @@ static aerie_status follow_answer(ae_constraint *constraint, const ae_spec_reque
     return AERIE_OK;
 }
 
-/* Where the last turn of a prompt ends, before the position that always runs: a template may write what comes after it
+/* Returns where the last turn of a prompt ends, before the position that always runs: a template may write the text after it
  * differently next time. For a prompt without turns, the end of its last whole page. */
 static uint32_t last_turn(const ae_spec *spec, const int32_t *tokens, size_t n)
 {
@@ -266,7 +266,7 @@ aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens,
     const origin from = {.slot = slot, .donor = slot, .n_same = same, .source = slot, .n_source = n < live ? n : live,
                          .stranger = s->forgotten, .n_again = AE_SPEC_AGAIN};
     ae_spec_reuse(spec, slot, tokens, n_most, &from);
-    ae_engine_snapshot(spec->engine, slot); /* recurrent layers may have to return here */
+    ae_engine_snapshot(spec->engine, slot); /* recurrent layers may have to return to this position */
     const ae_acceptance known = s->acceptance;
     int32_t *own = s->tokens;
     *s = (spec_slot){.active = true, .ignore_eog = true, .follows = true, .number = spec->n_started++, .leader = NO_SLOT,
@@ -289,13 +289,13 @@ ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot)
                               ae_engine_adapters(spec->engine, slot)};
 }
 
-/* Where the tokens were found: in a slot, or in the prefix tree (NO_SLOT). */
+/* The place where tokens were found: a slot, or the prefix tree (NO_SLOT). */
 typedef struct cached_at {
     ae_spec_cached cached;
     uint32_t slot;
 } cached_at;
 
-/* The place that holds most of the tokens, with the recurrent state after them or without. */
+/* Finds the place that holds most of the tokens, with the recurrent state after them or without. */
 static cached_at find_in(const ae_spec *spec, ae_kv_key key, const int32_t *tokens, size_t n, bool has_state)
 {
     const ae_engine *e = spec->engine;

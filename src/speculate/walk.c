@@ -17,13 +17,13 @@ static uint32_t root_of(const spec_slot *s)
     return s->first_chain + s->n_chain - 1;
 }
 
-/* The row of the pass from which the i-th token of the walk was drawn. */
+/* Returns the row of the pass from which the i-th token of the walk was drawn. */
 static uint32_t drawn_row(const spec_slot *s, uint32_t i)
 {
     return i ? s->first_tree + (uint32_t)s->walked.path[i - 1] : root_of(s);
 }
 
-/* How many tokens the sequence has room for, from the walk's begin on; at least one is drawn. */
+/* Returns how many tokens the sequence has room for, counted from the walk's begin; at least one is drawn. */
 static uint32_t n_most(const ae_spec *spec, const spec_slot *s)
 {
     const size_t room = s->n_before < spec->n_ctx ? spec->n_ctx - s->n_before : 1;
@@ -31,13 +31,13 @@ static uint32_t n_most(const ae_spec *spec, const spec_slot *s)
     return room < left ? (uint32_t)room : left;
 }
 
-/* The row of the pass that the host's walk draws from next. */
+/* Returns the row of the pass from which the host's walk draws next. */
 static uint32_t next_row(const spec_slot *s)
 {
     return s->at < 0 ? root_of(s) : s->first_tree + (uint32_t)s->at;
 }
 
-/* Draws, and continues as if the token were emitted. A token that is not emitted in the end leaves no trace in the sampler or
+/* Draws a token, and continues as if it were emitted. A token that is not emitted in the end leaves no trace in the sampler or
  * the constraint, since its sequence has ended. */
 static ae_walk_verdict draw_on_host(ae_spec *spec, spec_slot *s, int32_t *token)
 {
@@ -47,7 +47,8 @@ static ae_walk_verdict draw_on_host(ae_spec *spec, spec_slot *s, int32_t *token)
                  ? ae_guide_draw(s->constraint, s->sampler, logits, s->tokens, s->n_tokens, !s->ignore_eog, spec->masked)
                  : ae_sampler_draw(s->sampler, logits, s->tokens, s->n_tokens);
     if (*token == AE_GUIDE_NONE || (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, *token))) return AE_WALK_LAST;
-    if (!s->follows) ae_sampler_accept(s->sampler, *token, s->n_tokens); /* the drawn tokens are a draft */
+    /* the sampler is lent, and the drawn tokens are only a draft */
+    if (!s->follows) ae_sampler_accept(s->sampler, *token, s->n_tokens);
     if (s->constraint) ae_constraint_advance(s->constraint, *token);
     s->tokens[s->n_tokens++] = *token;
     return s->constraint && ae_constraint_is_complete(s->constraint) ? AE_WALK_LAST : AE_WALK_ON;
@@ -58,8 +59,8 @@ static bool must_fetch(const ae_spec *spec)
     return ae_engine_net(spec->engine)->backend->ops->view_needs_room;
 }
 
-/* Goes on with the walk: to its end, or by one token where rows have to be fetched. Writes only the slot, and `masked` where
- * there is a grammar. So slots without a grammar can walk in parallel. */
+/* Continues the walk to its end, or by one token if further rows must be fetched. Writes only the slot, and `masked` if there
+ * is a grammar. So slots without a grammar can walk in parallel. */
 static void walk_on_host(ae_spec *spec, spec_slot *s)
 {
     const double start = ae_time_now();
@@ -80,7 +81,7 @@ static void walk_item(void *context, uint32_t item, uint32_t i_worker)
     walk_on_host(spec, &spec->slots[spec->walking[item]]);
 }
 
-/* Lists the slots whose walk on the host goes on, with or without a grammar. */
+/* Lists the slots whose walk on the host continues, with or without a grammar. */
 static uint32_t list_walks(const ae_spec *spec, bool with_grammar, uint32_t *out)
 {
     uint32_t n = 0;
@@ -89,8 +90,8 @@ static uint32_t list_walks(const ae_spec *spec, bool with_grammar, uint32_t *out
     return n;
 }
 
-/* All walks on the host together. Only the rows that the walk of a tree visits come to the host: those of one depth of all
- * trees, and then the threads draw from them. */
+/* Runs all walks on the host together. Only the rows that walks visit are downloaded: one depth of all trees at a time. Then
+ * the threads draw from them. */
 static aerie_status walk_all_on_host(ae_spec *spec, aerie_error *error)
 {
     for (;;) {
@@ -98,7 +99,7 @@ static aerie_status walk_all_on_host(ae_spec *spec, aerie_error *error)
         if (!n_all) return AERIE_OK;
         for (uint32_t i = 0; i < n_all && must_fetch(spec); i++)
             (void)ae_engine_logits(spec->engine, next_row(&spec->slots[spec->walking[i]]));
-        AE_TRY(ae_engine_sync(spec->engine, error)); /* no token is drawn from rows that did not arrive */
+        AE_TRY(ae_engine_sync(spec->engine, error)); /* draw no token from rows that did not arrive */
         for (uint32_t i = n; i < n_all; i++) walk_on_host(spec, &spec->slots[spec->walking[i]]);
         if (n) ae_engine_net(spec->engine)->backend->ops->host_run(ae_engine_stream(spec->engine), walk_item, spec, n);
     }
@@ -178,7 +179,7 @@ aerie_status ae_spec_commit(ae_spec *spec, uint32_t i_slot, const int32_t *path,
     return AERIE_OK;
 }
 
-/* Emits the i-th drawn token. False: the sequence has ended. */
+/* Emits the i-th drawn token. Returns false if the sequence has ended. */
 static bool emit_token(ae_spec *spec, uint32_t i_slot, uint32_t i, uint32_t depth, ae_spec_emit *emit, void *user)
 {
     spec_slot *s = &spec->slots[i_slot];
@@ -235,14 +236,14 @@ aerie_status ae_spec_deliver(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit,
         if (i < s->walked.n_path) n_path = i + 1;
         more = emit_token(spec, i_slot, i, i < s->walked.n_path ? n_path : 0, emit, user);
     }
-    if (more && s->walked.overflowed) { /* this sequence ends; the others go on */
+    if (more && s->walked.overflowed) { /* this sequence ends; the others continue */
         (void)ae_fail(&s->stats.error, AERIE_ERROR_FORMAT, "the model produced no finite logit for the token at position %zu: "
                       "its weights overflow; another file of this model, or another tensor type, is needed", s->n_tokens);
         ae_spec_finish(spec, s, AERIE_STOP_NONE);
     }
     ae_spec_note_verdict(spec, i_slot, n_path);
     count_drafts(s, spec->drafter ? spec->drafter->i_choice : 0, n_path, i > s->walked.n_path);
-    /* a token that ended the sequence without being emitted (EOG) is not part of it, and neither is its row */
+    /* a token that ended the sequence without being emitted (EOG) does not belong to the sequence, and neither does its row */
     const uint32_t n_live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
     AE_TRY(
         ae_spec_commit(spec, i_slot, s->walked.path, s->n_tokens < n_live + s->n_chain + n_path ? n_path - 1 : n_path, error));

@@ -33,7 +33,7 @@ static void add_predictions(const ae_spec *spec, aerie_pass *pass)
 {
     const ae_controller *c = &spec->controller;
     if (!spec->drafter || spec->options.fixed || pass->prompts || !c->cost.known) return;
-    const bool drafted = c->expected > 0; /* there were drafts to choose from */
+    const bool drafted = c->expected > 0; /* the controller had drafts to choose from */
     pass->plain_seconds = c->cost.plain * c->cost.drift;
     pass->expected_seconds = drafted ? c->expected * c->cost.drift : pass->plain_seconds;
     pass->expected_tokens = drafted ? c->tokens : pass->n_drawing;

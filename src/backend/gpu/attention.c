@@ -5,10 +5,11 @@
  * device runs at once, whatever the context, and units without a chunk end at once. */
 #include "backend/gpu/kv.h"
 
-#define FEW_ROWS 64                    /* more rows have enough tiles: they are not split (plan_walk) */
-#define ROW_FLOATS ((size_t)512 << 10) /* parts of a row for which there is scratch */
-#define BLOCKS_EACH 4                  /* blocks of few rows that a multiprocessor runs at once */
-#define SELECT_ROWS 64                 /* rows of a choice that take turns, so that the room does not grow with the pass */
+#define FEW_ROWS 64                    /* with more rows there are enough tiles, and none is split (plan_walk) */
+#define ROW_FLOATS ((size_t)512 << 10) /* floats of scratch for the parts of one row */
+#define BLOCKS_EACH 4                  /* blocks per multiprocessor when there are few rows */
+#define SELECT_ROWS 64                 /* rows whose choices are computed at once, so that scratch does not grow with the
+                                        * pass */
 
 void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
                              ae_gpu_attention_scratch *scratch)
@@ -20,12 +21,12 @@ void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, c
     scratch->arrivals = ae_layout_add(layout, AE_GPU_ARRIVALS, sizeof *scratch->arrivals);
 }
 
-/* How a layer is run. A unit has one tile. */
+/* How a layer runs. A unit handles one tile. */
 typedef struct plan {
     ae_gpu_kernel kernel;
     uint32_t tile;       /* queries */
     uint32_t unit_bytes; /* of shared memory */
-    bool is_block;       /* a unit is a block; else a warp */
+    bool is_block;       /* a unit is a block; otherwise a warp */
 } plan;
 
 static plan plan_codes(const ae_gpu_kv_form *form)
@@ -38,7 +39,7 @@ static plan plan_codes(const ae_gpu_kv_form *form)
     return (plan){kernel, AE_ATTENTION_CODES, ae_gpu_attention_room_codes(form).bytes, true};
 }
 
-/* Smaller tiles take less time after a short context, larger ones after a long one. */
+/* Plans few rows. Smaller tiles take less time after a short context, larger ones after a long one. */
 static plan plan_few(const ae_gpu_kv_form *form, uint32_t n_queries, uint32_t max_shared)
 {
     static const ae_gpu_kernel f16[] = {AE_GPU_attention_few_f16_4, AE_GPU_attention_few_f16_8, AE_GPU_attention_few_f16_16};
@@ -50,14 +51,14 @@ static plan plan_few(const ae_gpu_kv_form *form, uint32_t n_queries, uint32_t ma
 
 static plan plan_walk(const ae_gpu_kv_form *form)
 {
-    const bool large = form->head_dim > 256; /* a tile of 8 such heads needs too much shared memory */
+    const bool large = form->head_dim > 256; /* a tile of 8 such heads would need too much shared memory */
     const ae_gpu_kernel f16 = large ? AE_GPU_attention_f16_4 : AE_GPU_attention_f16_8;
     const ae_gpu_kernel f32 = large ? AE_GPU_attention_f32_4 : AE_GPU_attention_f32_8;
     const uint32_t tile = large ? 4 : 8;
     return (plan){form->type == AE_KV_F32 ? f32 : f16, tile, ae_gpu_attention_room_of(form, tile, false).bytes, false};
 }
 
-/* One query at a time: for drivers with kernels of their own, which use other memory than these. */
+/* Plans one query at a time, for drivers with kernels of their own, whose use of memory differs. */
 static plan plan_single(const ae_gpu_kv_form *form)
 {
     const ae_gpu_kernel kernel = form->has_scales ? plan_codes(form).kernel
@@ -124,7 +125,7 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
 
 /* ---- Choices of positions ------------------------------------------------------------------------------- */
 
-/* Elements of scores: those of positions, and those of blocks. */
+/* Returns the floats of scores: one for each position, and one for each block. */
 static size_t score_floats(const ae_stream_options *options)
 {
     return (size_t)options->n_selected_from * (options->selects_blocks ? 2 : 1);
@@ -138,7 +139,7 @@ void ae_gpu_select_layout(ae_layout *layout, const ae_gpu_backend *backend, cons
     scratch->scores = ae_layout_add(layout, scratch->n_rows * score_floats(options), sizeof *scratch->scores);
 }
 
-/* The kernel for scores over the store's keys, and the shared memory of a block. */
+/* Returns the kernel for scores over the store's keys, and the shared memory of a block. */
 static ae_gpu_kernel scores_kernel(const ae_gpu_kv_form *form, uint32_t *n_shared)
 {
     *n_shared = form->has_scales ? ae_gpu_attention_room_codes(form).bytes : 0;
@@ -146,7 +147,7 @@ static ae_gpu_kernel scores_kernel(const ae_gpu_kv_form *form, uint32_t *n_share
            : form->n_planes == 2 ? AE_GPU_select_scores_f16 : AE_GPU_select_scores_q8;
 }
 
-/* Choices [args->first, args->first + n). */
+/* Computes choices [args->first, args->first + n). */
 static void choose(ae_stream *stream, const ae_gpu_select_args *args, uint32_t n)
 {
     const uint32_t n_chunks = (args->n_seen + AE_KV_PAGE - 1) / AE_KV_PAGE;

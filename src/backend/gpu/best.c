@@ -23,7 +23,7 @@ static size_t result_words(const ae_gpu_search *s)
     return 2 * (size_t)s->k + 1;
 }
 
-/* Keys that a block leaves. */
+/* Returns how many keys a block leaves. */
 static uint32_t keys_of_block(const ae_gpu_search *s)
 {
     return s->k == 1 ? 1 : AE_GPU_BEST;
@@ -42,7 +42,7 @@ size_t ae_gpu_search_bytes(const ae_gpu_search *s)
 
 /* The scratch of a batch. */
 typedef struct scratch {
-    uint64_t *keys[2]; /* [rows][keys that the blocks of a launch leave], used in turn */
+    uint64_t *keys[2]; /* [rows][keys that the blocks of a launch leave]; the launches alternate between both */
     uint32_t *results; /* [rows][result_words] */
     uint64_t *totals;  /* [rows][blocks of best_total] */
 } scratch;
@@ -76,7 +76,7 @@ static bool scratch_take(ae_stream *stream, const ae_gpu_search *s, scratch *out
     return true;
 }
 
-/* The launches over rows [first, first + n), until a block a row is left. */
+/* Launches the search over rows [first, first + n), until one block per row is left. */
 static void find(ae_stream *stream, const ae_gpu_search *s, const scratch *room, uint32_t first, uint32_t n)
 {
     const ae_gpu_kernel kernel = s->k == 1 ? AE_GPU_best_one : AE_GPU_best_some;
@@ -123,7 +123,7 @@ uint32_t ae_gpu_search_get(const ae_stream *stream, const ae_gpu_search *s, uint
         best[j].id = (int32_t)result[1 + j];
         memcpy(&best[j].logit, &result[1 + s->k + j], sizeof(float));
     }
-    *whole = n && isinf(best[0].logit); /* it is the largest, and -infinity is not a candidate */
+    *whole = n && isinf(best[0].logit); /* an infinite best logit is +infinity, since -infinity is not a candidate */
     *total = 0;
     if (!s->totals) return n;
     const uint64_t *parts = (const uint64_t *)(const void *)(stream->landing + totals_at(s)) + (size_t)i * n_parts;

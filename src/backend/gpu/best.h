@@ -4,7 +4,7 @@
 
 #include "backend/gpu/gpu.h"
 
-/* A search, and where its results lie: in the stream's `landing` from `at` on. */
+/* A search, and where its results go: to the stream's `landing`, from `at` on. */
 typedef struct ae_gpu_search {
     const float *logits;  /* [..][n_logits] on the device */
     uint32_t n_logits;
@@ -15,13 +15,13 @@ typedef struct ae_gpu_search {
     size_t at;            /* a multiple of 64 */
 } ae_gpu_search;
 
-/* The bytes of its results. */
+/* Returns the bytes of the search's results. */
 size_t ae_gpu_search_bytes(const ae_gpu_search *search);
-/* Queues the search and the copies of its results, for which `landing` is large enough. False: there is no memory for it on the
- * device, or a launch failed, which is noted. */
+/* Queues the search and the copies of its results; `landing` must be large enough. Returns false if the device has no memory
+ * for it, or if a launch failed, which is noted in the stream. */
 bool ae_gpu_search_run(ae_stream *stream, const ae_gpu_search *search);
-/* After a wait: the candidates of row i, best first. Returns their number. *total: the weight of the row in units, if the
- * search has totals. *whole: the row holds an infinite logit, so the host has to look at all of it. */
+/* After a wait: copies the candidates of row i, best first, and returns their number. *total: the weight of the row in units,
+ * if the search has totals. *whole: the row holds an infinite logit, so the host has to look at all of it. */
 uint32_t ae_gpu_search_get(const ae_stream *stream, const ae_gpu_search *search, uint32_t i, ae_candidate best[AE_GPU_BEST],
                            uint64_t *total, bool *whole);
 

@@ -12,7 +12,7 @@
 #include "backend/gpu/gpu.h"
 #include "base/mem.h"
 
-#define ROWS_BYTES ((size_t)16 << 20) /* of logits that are fetched at once, or one row */
+#define ROWS_BYTES ((size_t)16 << 20) /* bytes of logits that are fetched at once, unless a single row has more */
 #define PART_ALIGN 64
 #define USUAL_DRAWS 256 /* trees or rows of a call for which a stream reserves memory */
 
@@ -21,7 +21,7 @@ static size_t part_bytes(size_t n)
     return (n * sizeof(int32_t) + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
 }
 
-/* The arrays of a call. A failure is noted. */
+/* Returns room for the arrays of a call. A failure is noted. */
 static void *room_of(ae_stream *s, size_t bytes, const char *what)
 {
     if (bytes > s->call_bytes) {
@@ -54,12 +54,12 @@ typedef struct walker {
     int32_t node;   /* the node whose row it draws from next; -1: the root */
     int32_t token;  /* what was drawn */
     ae_walk_verdict verdict;
-    bool found;     /* the device searches the tree's rows, of which the root's is row first_found of the search */
+    bool found;     /* the device has searched the tree's rows; the root's row is number first_found of the search */
     uint32_t first_found;
     bool on;        /* the walk continues on whole rows, which are fetched */
 } walker;
 
-/* A call's arrays on the host, and the batch of trees that is drawn for. */
+/* The arrays of a call on the host, and the batch of trees for which tokens are drawn. */
 typedef struct walk_call {
     ae_stream *stream;
     const ae_walk *args;
@@ -92,7 +92,7 @@ static ae_walk_verdict draw_found(void *context, uint32_t row, uint32_t depth, i
     return ae_draw_host_best(&c->args->trees[t], best, n < reach ? n : reach, c->eog, c->args->n_eog, depth, token);
 }
 
-/* Walks down a tree whose rows were searched. `on` afterwards: it needs whole rows, and starts again. */
+/* Walks down a tree whose rows were searched. Afterwards `on` tells that the walk needs whole rows, and starts again. */
 static void found_item(void *context, uint32_t item, uint32_t i_worker)
 {
     walk_call *c = context;
@@ -132,7 +132,7 @@ static bool draw_batch(walk_call *c)
     return true;
 }
 
-/* One more token for each walk that goes on. Returns whether any does; *ok is false after a failure. */
+/* Draws one more token for each walk that continues. Returns whether any does; *ok is false after a failure. */
 static bool walk_round(walk_call *c, uint32_t n_room, bool *ok)
 {
     bool any = false;
@@ -162,7 +162,7 @@ static void list_rows(walk_call *c)
     }
 }
 
-/* Number of the pass's rows up to the last node's. */
+/* Returns the number of the pass's rows up to that of the last node. */
 static uint32_t pass_rows(const ae_walk *a)
 {
     uint32_t n = 0;
@@ -228,10 +228,10 @@ typedef struct propose_call {
     ae_proposal *out;    /* [n_rows] */
     ae_gpu_search search;
     uint32_t *found;     /* [n_rows] rows of logits */
-    uint32_t *left;      /* [n_left] rows of the call that need whole rows of logits */
+    uint32_t *left;      /* [n_left] rows of the call for which whole rows of logits are needed */
     uint32_t n_left;
-    uint8_t *whole;      /* [n_rows] bool: the search found that a row needs it */
-    uint32_t first;      /* the batch's first, of `left` */
+    uint8_t *whole;      /* [n_rows] bool: the search found that the row needs whole logits */
+    uint32_t first;      /* index in `left` of the batch's first row */
     const int32_t *map;  /* [n_logits], or NULL */
     const float *rows;   /* [n of the batch][n_logits] */
 } propose_call;
@@ -266,7 +266,7 @@ static void propose_item(void *context, uint32_t item, uint32_t i_worker)
     ae_draw_host_propose(&a->rows[r], c->rows + (size_t)item * a->n_logits, a->n_logits, c->map, &c->out[r]);
 }
 
-/* The number of candidates that the device finds for each row: the most that any row needs. */
+/* Sets the number of candidates that the device finds for each row: the most that any row needs. */
 static void plan_search(propose_call *c, size_t at)
 {
     const ae_propose *a = c->args;
@@ -281,7 +281,7 @@ static void plan_search(propose_call *c, size_t at)
     }
 }
 
-/* Fetches the rows that are left, as many at once as there is room for, and proposes after them. */
+/* Fetches the rows that are left, as many at a time as there is room for, and makes their proposals. */
 static bool propose_left(propose_call *c, uint32_t n_room)
 {
     const ae_propose *a = c->args;

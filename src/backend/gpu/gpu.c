@@ -83,7 +83,8 @@ void ae_gpu_launch(ae_stream *stream, ae_gpu_kernel i, uint32_t gx, uint32_t gy,
     aerie_error error = {0};
     char what[80];
     if (!gx || !gy || !gz) return;
-    if (stream->fault.status != AERIE_OK) return; /* its tables may not have arrived; nobody uses the results of this pass */
+    if (stream->fault.status != AERIE_OK) return; /* tables that the launch reads may not have arrived; nobody uses the results
+                                                   * of this pass */
     ae_gpu_lock(stream);
     const aerie_status status = launch(b, i, (const uint32_t[3]){gx, gy, gz}, n_shared, args,
                                        b->wait_each && !stream->recording, &error);

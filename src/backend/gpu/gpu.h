@@ -15,20 +15,20 @@
 #include "backend/gpu/scratch.h"
 #include "base/mem.h"
 
-#define AE_GPU_STREAMS (AE_GPU_MARKS / AE_MARKS) /* streams of a backend at most */
+#define AE_GPU_STREAMS (AE_GPU_MARKS / AE_MARKS) /* most streams of a backend */
 
 typedef struct ae_gpu_backend {
     ae_backend base;
-    ae_backend_ops ops;    /* base.ops: the table, with this backend's name */
+    ae_backend_ops ops;    /* base.ops points to it: the table, with this backend's name */
     char name[16];         /* "cuda", "cuda1", "emu" */
     const ae_gpu_driver *driver;
     ae_gpu_device *device;
     ae_gpu_facts facts;
-    bool wait_each;        /* AERIE_GPU_WAIT=1: waits after each launch, so that a failure names its kernel */
+    bool wait_each;        /* AERIE_GPU_WAIT=1: wait after each launch, so that a failure names its kernel */
     _Atomic uint64_t n_events; /* counts everything that may change device memory, and every wait */
     pthread_mutex_t mutex; /* guards the queue and the two fields below; held during a recording */
     const char *newest;    /* the kernel launched last, for messages */
-    uint64_t streams;      /* bit i: marks [i * AE_MARKS, (i + 1) * AE_MARKS) of the device belong to a stream */
+    uint64_t streams;      /* bit i: a stream has marks [i * AE_MARKS, (i + 1) * AE_MARKS) of the device */
 } ae_gpu_backend;
 
 typedef struct ae_gpu_passes ae_gpu_passes; /* recorded passes (pass.c) */
@@ -41,24 +41,24 @@ struct ae_stream {
     bool records;            /* passes are recorded */
     uint32_t mark_base, n_marks;
     ae_gpu_passes *passes;
-    uint8_t *staging;        /* pinned, [staging_bytes]: uploads go through it; used in order, from the start after a sync */
+    uint8_t *staging;        /* pinned, [staging_bytes]: uploads are copied here first; refilled from the start after a sync */
     size_t staging_bytes, staging_used;
-    uint8_t *landing;        /* pinned, [landing_bytes]: downloads, walks and proposals, only during a call */
+    uint8_t *landing;        /* pinned, [landing_bytes]: for downloads, walks and proposals, only during a call */
     size_t landing_bytes;
-    uint64_t waited;         /* the backend's n_events when nothing but this stream's uploads was left to wait for */
-    /* The newest results that the host computed and uploaded: as long as n_events is that, they are read from here. */
+    uint64_t waited;         /* value of the backend's n_events when only this stream's uploads were left to wait for */
+    /* The newest results that the host computed and uploaded: while n_events has not changed, they are read from here. */
     struct {
         const void *device;
         uint8_t *bytes;      /* [capacity] */
         size_t n, capacity;
         uint64_t n_events;
     } results;
-    uint8_t *call;           /* (host) [call_bytes] arrays of a walk or a proposal, only during the call */
+    uint8_t *call;           /* (host) [call_bytes] arrays of a walk or a proposal, used only during the call */
     size_t call_bytes;
     bool rows_to_host;       /* AERIE_GPU_DRAWS=0: draws fetch whole rows of logits */
-    uint8_t *best;           /* on the device: scratch of best.c, [best_bytes]; NULL before it is needed */
+    uint8_t *best;           /* (device) [best_bytes] scratch of best.c; NULL before it is first needed */
     size_t best_bytes;
-    uint8_t *memory;         /* on the device: scratch, one block, laid out by the functions below */
+    uint8_t *memory;         /* (device) one block of scratch, laid out by the functions below */
     size_t memory_bytes;
     ae_gpu_product_scratch product;
     ae_gpu_attention_scratch attention;
@@ -69,8 +69,8 @@ struct ae_stream {
 /* Opens device i of a driver as a backend of this name. */
 aerie_status ae_gpu_open(const ae_gpu_driver *driver, uint32_t i, const char *name, ae_backend **out, aerie_error *error);
 
-/* Scratch of a stream on the device: adds to the layout what the operations of a file need for these options. Run dry for
- * stream_bytes (base NULL) and again with a base; sizes must not depend on the base. */
+/* Adds the stream's scratch on the device to the layout: what the operations of a file need for these options. Called without a
+ * base to count stream_bytes, and again with one; sizes must not depend on the base. */
 void ae_gpu_product_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
                            ae_gpu_product_scratch *scratch);
 void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
@@ -85,7 +85,7 @@ static inline ae_gpu_backend *ae_gpu(const ae_backend *backend)
     return (ae_gpu_backend *)(uintptr_t)backend;
 }
 
-/* To be called after whatever changes device memory or is queued. */
+/* Must be called after whatever changes device memory or is queued. */
 static inline void ae_gpu_count(ae_gpu_backend *backend)
 {
     atomic_fetch_add(&backend->n_events, 1);
@@ -103,18 +103,18 @@ void ae_gpu_note(ae_stream *stream, aerie_status status, const char *what, const
 void ae_gpu_decline(ae_stream *stream, const char *what);
 
 /* stream.c */
-/* Takes the queue's lock, unless the stream is recording and holds it. */
+/* Takes the queue's lock, unless the stream is recording and already holds it. */
 void ae_gpu_lock(ae_stream *stream);
 void ae_gpu_unlock(ae_stream *stream);
-/* Waits until the queue is empty; a failure is noted. `what` waits, for messages. */
+/* Waits until the queue is empty; a failure is noted. what: names what waits, for messages. */
 bool ae_gpu_wait(ae_stream *stream, const char *what);
-/* Makes `landing` at least this large. A failure is noted. */
+/* Makes `landing` at least this large. A failure is noted in the stream. */
 bool ae_gpu_land(ae_stream *stream, size_t bytes);
-/* Queues the copy of n bytes into `landing` at offset `at`; they are there after a wait. A failure is noted. */
+/* Queues the copy of n bytes into `landing` at offset `at`; they are there after a wait. A failure is noted in the stream. */
 bool ae_gpu_fetch(ae_stream *stream, size_t at, const void *device, size_t n);
 /* Uploads (host) results that the caller will probably download next. */
 void ae_gpu_publish(ae_stream *stream, void *device, const void *host, size_t n);
-/* Whether a copy between host and device may be made now: not in a recording, where this notes a failure. */
+/* Whether a copy between host and device is allowed now. In a recording it is not, and a failure is noted. */
 bool ae_gpu_may_copy(ae_stream *stream, const char *what);
 size_t ae_gpu_stream_bytes(const ae_backend *backend, const ae_stream_options *options);
 aerie_status ae_gpu_stream_create(ae_backend *backend, const ae_stream_options *options, ae_stream **out, aerie_error *error);
@@ -179,7 +179,7 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *args);
 void ae_gpu_select(ae_stream *stream, const ae_select *args);
 
 /* draw.c */
-/* What a stream keeps for the arrays of a call; more is taken where a call needs more. */
+/* Returns the bytes that a stream reserves for the arrays of a call; a call that needs more allocates more. */
 size_t ae_gpu_draw_bytes(const ae_stream_options *options);
 void ae_gpu_walk(ae_stream *stream, const ae_walk *args);
 void ae_gpu_propose(ae_stream *stream, const ae_propose *args);

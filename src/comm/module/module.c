@@ -16,7 +16,7 @@
 #define MOST 64 /* AE_MAX_RANKS */
 #define TAG_SLICES 1
 
-static MPI_Comm group = MPI_COMM_NULL; /* one per process, like MPI itself */
+static MPI_Comm group = MPI_COMM_NULL; /* one for the whole process, like MPI itself */
 static int own, n_ranks;
 
 static int report(int code, const char *what, char *reason)
@@ -85,14 +85,15 @@ static int exchange(char *packed, const size_t *begin, int root, char *reason)
         code = MPI_Irecv(packed + begin[r], size, MPI_BYTE, r, TAG_SLICES, group, &requests[n++]);
     }
     n_receive = n;
-    /* each rank starts with another one, so that no rank gets everything at once */
+    /* each rank starts with another peer, so that no rank gets all messages at once */
     for (int k = 1; k < n_ranks && code == MPI_SUCCESS; k++) {
         const int r = (own + k) % n_ranks;
         if (!mine || (root >= 0 && root != r)) continue;
         code = MPI_Isend(packed + begin[own], mine, MPI_BYTE, r, TAG_SLICES, group, &requests[n++]);
     }
     if (code == MPI_SUCCESS) code = wait_all(n, requests, statuses);
-    for (int i = 0; i < n_receive && code == MPI_SUCCESS; i++) { /* MPI itself refuses only longer messages */
+    for (int i = 0; i < n_receive && code == MPI_SUCCESS; i++) { /* checks sizes, since MPI itself refuses only messages that
+                                                                  * are too long */
         int size = 0;
         code = MPI_Get_count(&statuses[i], MPI_BYTE, &size);
         if (code != MPI_SUCCESS || size == sizes[i]) continue;

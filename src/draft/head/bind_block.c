@@ -80,7 +80,7 @@ static aerie_status read_block(ae_binder *b, ae_dhead_hparams *h)
     return read_mask(b, h);
 }
 
-/* fc reads all taps side by side, so its width gives the target's. */
+/* The rows of fc are as long as all taps together, which gives the target's width. */
 static aerie_status bind_encoder(ae_binder *b, ae_dhead *head)
 {
     ae_dhead_hparams *h = &head->hparams;
@@ -118,7 +118,7 @@ static aerie_status bind_markov(ae_binder *b, ae_dhead *head)
     return ae_bind(b, "conf_proj.bias", false, 0, 1, &head->conf_bias);
 }
 
-/* DFly: how the taps are mixed for each layer, and the correction, if there is one. */
+/* DFly: the weights that mix the taps for each layer, and the correction, if there is one. */
 static aerie_status bind_fusion(ae_binder *b, ae_dhead *head)
 {
     ae_dhead_hparams *h = &head->hparams;
@@ -165,7 +165,7 @@ static aerie_status bind_conv(ae_binder *b, ae_dhead *head, uint32_t i, uint32_t
     return ae_bind(b, name, true, n, e, &head->conv[i][k].proj);
 }
 
-/* The keys of counts from 1 on. */
+/* The keys of counts that are at least 1. */
 typedef struct count_key {
     const char *key;
     uint32_t most, *to;
@@ -213,7 +213,7 @@ static aerie_status read_draft_size(ae_binder *b, ae_dhead_hparams *h)
     return AERIE_OK;
 }
 
-/* Before there is memory for as many layers as the file says. */
+/* Checks the number of layers before memory is allocated for them. */
 static aerie_status limit_layers(ae_binder *b)
 {
     uint32_t n = 0;
@@ -237,7 +237,8 @@ aerie_status ae_dhead_bind_block(ae_dhead *head, const ae_arch *arch, aerie_erro
     ae_dhead_hparams *h = &head->hparams;
     head->bound = m->bound, head->name = m->name, head->n_params = m->n_params;
     head->embedding = m->embedding, head->out_norm = m->out_norm;
-    head->output = m->output || ae_dhead_find_map(gguf) ? m->output : m->embedding; /* an embedding of its own serves as both */
+    /* the head's own embedding also serves as its output */
+    head->output = m->output || ae_dhead_find_map(gguf) ? m->output : m->embedding;
     *h = (ae_dhead_hparams){.kind = has(&b, "markov_w1.weight")         ? AE_DHEAD_DSPARK
                                     : has(&b, "selector_hidden.weight") ? AE_DHEAD_DFLASH2
                                     : has(&b, "layer_fusion")           ? AE_DHEAD_DFLY

@@ -46,7 +46,7 @@ static aerie_status read_keys(ae_binder *b, ae_dhead_hparams *h)
     return AERIE_OK;
 }
 
-/* The linear map of tensors "<prefix><name>.weight" and ".bias". */
+/* Binds the linear map of tensors "<prefix><name>.weight" and ".bias". */
 static aerie_status bind_linear(ae_binder *b, const char *prefix, const char *name, uint32_t n_out, uint32_t n_in,
                                 ae_dhead_linear *to)
 {
@@ -79,7 +79,7 @@ static aerie_status bind_layer(ae_binder *b, const lattice_hparams *l, uint32_t 
     return bind_linear(b, prefix, "ffn_down", m, l->n_ff, &to->down);
 }
 
-/* A tensor [rows, columns] as numbers in the arena. */
+/* Reads a tensor [rows, columns] as numbers into the arena. */
 static aerie_status read_table(ae_binder *b, ae_dhead *head, const char *name, uint32_t rows, uint32_t columns,
                                const float **out)
 {

@@ -51,9 +51,9 @@ typedef struct block_drafter {
     ae_backend *backend;
     uint32_t n_slots, n_room, width; /* width: floats of one position's features */
     block_slot *slots;  /* [n_slots] */
-    float *waiting;     /* device memory of all slots */
+    float *waiting;     /* device memory, shared by all slots */
     ae_grown *pools;    /* [n_slots][AE_GROW_POOL] */
-    uint32_t n_ask;     /* rows of a slot whose proposals are requested at once */
+    uint32_t n_ask;     /* rows of a slot for which proposals are requested at once */
     ae_propose_row *rows;   /* [n_slots * n_ask] */
     ae_proposal *proposals; /* as many */
     ae_dhead_link *links;   /* [n_slots * AE_DHEAD_LEVEL_MAX] */
@@ -64,10 +64,10 @@ typedef struct block_drafter {
     aerie_error fault; /* an error of a pass outside propose; the next draft returns it */
 } block_drafter;
 
-/* How a kind of head makes drafts of the blocks' outputs. */
+/* What a kind of head does to turn a block's outputs into drafts. */
 typedef struct block_kind {
     ae_drafter_ops ops;
-    /* Grows the drafts of all requests that have outputs. *n_levels: of the deepest. */
+    /* Grows the drafts of all requests that have outputs. *n_levels: levels of the deepest draft. */
     aerie_status (*grow)(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_levels,
                          aerie_error *error);
 } block_kind;
@@ -102,7 +102,7 @@ static void block_destroy(ae_drafter *drafter)
 
 /* ---- Context ------------------------------------------------------------------------------------------- */
 
-/* Makes context rows of all that waits in these slots, in as few passes as they fit. */
+/* Makes context rows of all waiting features of these slots, in as few passes as possible. */
 static aerie_status flush(block_drafter *d, const uint32_t *slots, uint32_t n, aerie_error *error)
 {
     for (uint32_t begin = 0; begin < n;) {
@@ -192,7 +192,7 @@ static bool drafts(const block_drafter *d, const ae_draft_request *r)
     return d->slots[r->slot].grow.request != NULL;
 }
 
-/* DFlash: the rows' own proposals, the same for every node of a level. */
+/* DFlash: uses the rows' own proposals, the same for every node of a level. */
 static aerie_status grow_marginal(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_levels,
                                   aerie_error *error)
 {
@@ -220,7 +220,8 @@ static aerie_status grow_marginal(block_drafter *d, const ae_draft_request *requ
     return AERIE_OK;
 }
 
-/* The head's own estimate that its best child is accepted; the others share what is left as they did. */
+/* Gives the best child the head's own estimate that it is accepted; the other children share the rest in the same proportions
+ * as before. */
 static void believe(ae_proposal *p, float conf)
 {
     const float left = 1.0f - p->p[0], factor = left > 1e-6f ? (1.0f - conf) / left : 0.0f;
@@ -229,7 +230,8 @@ static void believe(ae_proposal *p, float conf)
     p->p[0] = conf;
 }
 
-/* Adds the children of the nodes that go on, of all slots; depth of these nodes, 0: the root. *any: whether there were some. */
+/* Adds the children of the nodes that continue, in all slots. depth: of these nodes; 0: the root. *any: whether there were such
+ * nodes. */
 static aerie_status link_level(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t depth, bool *any,
                                aerie_error *error)
 {
@@ -263,7 +265,7 @@ static aerie_status link_level(block_drafter *d, const ae_draft_request *request
     return AERIE_OK;
 }
 
-/* DSpark, DFly: each level given the one before. */
+/* DSpark, DFly: grows level by level, since each level depends on the one before. */
 static aerie_status grow_linked(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_levels,
                                 aerie_error *error)
 {
@@ -275,7 +277,8 @@ static aerie_status grow_linked(block_drafter *d, const ae_draft_request *reques
     return AERIE_OK;
 }
 
-/* The candidates of all rows, by the rows alone: those that a draw ranks best, NULL: the target's. */
+/* Requests the candidates of all rows, each row by itself: the tokens that `draw` ranks best. NULL: the target's sampler ranks
+ * them. */
 static aerie_status ask_candidates(block_drafter *d, const ae_draft_request *requests, uint32_t n, const ae_draw *draw,
                                    aerie_error *error)
 {
@@ -294,7 +297,8 @@ static aerie_status ask_candidates(block_drafter *d, const ae_draft_request *req
     return ae_dhead_propose(d->head, d->rows, n_asked, d->proposals, error);
 }
 
-/* *n_tokens: those of d->tokens: for each slot its newest token, then the candidates of its first row, of its second ... */
+/* Lists the tokens of the pairs in d->tokens, *n_tokens in all: for each slot its newest token, then the candidates of its
+ * first row, its second row and so on. */
 static aerie_status find_candidates(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_tokens,
                                     aerie_error *error)
 {
@@ -306,7 +310,7 @@ static aerie_status find_candidates(block_drafter *d, const ae_draft_request *re
         if (!drafts(d, &requests[i])) continue;
         s->told = *n_tokens;
         d->tokens[(*n_tokens)++] = requests[i].tokens[requests[i].n_tokens - 1];
-        for (uint32_t j = 0; j < s->n_out * k; j++) { /* where there are fewer candidates, any token stands for the rest */
+        for (uint32_t j = 0; j < s->n_out * k; j++) { /* a row with fewer candidates is filled with any token */
             const ae_proposal *p = &d->proposals[s->asked + j / k];
             d->tokens[(*n_tokens)++] = j % k < p->n ? p->id[j % k] : 0;
         }
@@ -314,7 +318,8 @@ static aerie_status find_candidates(block_drafter *d, const ae_draft_request *re
     return AERIE_OK;
 }
 
-/* The children of a node: the candidates of its row, given its token (before: among those of the pairs). */
+/* Adds the children of a node: the candidates of its row, scored given the node's token (`before`: its index among the tokens
+ * of the pairs). */
 static void add_pairs(block_drafter *d, block_slot *s, int32_t node, uint32_t depth, const ae_dhead_pairs *pairs,
                       uint32_t before)
 {
@@ -322,7 +327,8 @@ static void add_pairs(block_drafter *d, block_slot *s, int32_t node, uint32_t de
     const ae_proposal *of = &d->proposals[s->asked + depth];
     const ae_propose_row ask = ae_growth_ask(&s->grow, node, 0);
     const double t = ask.draw->draft_temperature;
-    const float scale = t > 1.0 ? (float)(1.0 / t) : 1.0f; /* as the proposals have it, whose logarithms hold the noise */
+    const float scale = t > 1.0 ? (float)(1.0 / t) : 1.0f; /* the same scale as in the proposals, whose logarithms include the
+                                                            * noise */
     float score[AE_PROPOSE_MAX], top = -FLT_MAX, total = 0;
     ae_proposal p = {0};
     for (uint32_t c = 0; c < of->n; c++) {
@@ -344,7 +350,7 @@ static void add_pairs(block_drafter *d, block_slot *s, int32_t node, uint32_t de
     ae_growth_add(&s->grow, node, &p);
 }
 
-/* Which candidate of its block a node's token is. */
+/* Returns the index of a node's token among the candidates of its row. */
 static uint32_t candidate_of(const block_drafter *d, const block_slot *s, const ae_grown *node)
 {
     const uint32_t k = ae_dhead_engine_net(d->head)->head->hparams.n_candidates, row = (uint32_t)node->depth - 1;
@@ -354,7 +360,7 @@ static uint32_t candidate_of(const block_drafter *d, const block_slot *s, const 
     return row * k + c;
 }
 
-/* DFlash2: the lattice of candidates, each level given the one before. */
+/* DFlash2: grows level by level through the lattice of candidates. */
 static aerie_status grow_pairs(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_levels,
                                aerie_error *error)
 {
@@ -378,8 +384,8 @@ static aerie_status grow_pairs(block_drafter *d, const ae_draft_request *request
     return AERIE_OK;
 }
 
-/* The children of a node: the candidates of its row, ranked by their scores alone, as the target would draw from these. before:
- * the node's token, first: the first candidate of the sequence, among the vectors of the pairs. */
+/* Adds the children of a node: the candidates of its row, ranked by their scores alone, as the target would draw from these.
+ * Indices among the vectors of the pairs: before, the node's token; first, the first candidate of the sequence. */
 static void add_scored(block_drafter *d, block_slot *s, int32_t node, uint32_t depth, const ae_dhead_pairs *pairs,
                        uint32_t before, uint32_t first)
 {
@@ -393,7 +399,7 @@ static void add_scored(block_drafter *d, block_slot *s, int32_t node, uint32_t d
     ae_growth_add(&s->grow, node, &p);
 }
 
-/* LiLiCorr: the drafts of slots list [n_slots], whose outputs follow each other. */
+/* LiLiCorr: grows the drafts of slots list [n_slots], whose outputs are consecutive. */
 static aerie_status grow_scored(block_drafter *d, const uint32_t *list, uint32_t n_slots, uint32_t *n_levels,
                                 aerie_error *error)
 {
@@ -443,7 +449,7 @@ static bool can_draft(const block_drafter *d, const ae_draft_request *r)
     return !s->cold && ae_dhead_n_true(d->head, r->slot) + 1 == r->n_tokens && r->max_depth && r->max_nodes;
 }
 
-/* The context rows of all slots. *late: some had missed text. */
+/* Makes the missing context rows of all slots. *late: some slots had missed text. */
 static aerie_status catch_up(block_drafter *d, const ae_draft_request *requests, uint32_t n, bool *late, aerie_error *error)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -495,8 +501,8 @@ static aerie_status draft(block_drafter *d, const ae_draft_request *requests, ui
     const uint32_t ran = d->ops->mark(stream); /* nobody waits here */
     uint32_t n_levels = 0;
     AE_TRY(d->kind->grow(d, requests, n, &n_levels, error));
-    /* The pass is the cost of the first level, whatever the depth; each level adds the same small part. One level counts as
-     * two, so that the cost of another becomes known. */
+    /* The whole pass is the cost of the first level, whatever the depth; every further level adds the same small part. A draft
+     * of one level counts as two, so that the cost of a further level becomes known. */
     const double whole = ae_time_now() - start, rest = whole - d->ops->elapsed(stream, begin, ran);
     ae_draft_cost *cost = &d->base.cost;
     *cost = (ae_draft_cost){.n_levels = n_levels < 2 ? 2 : n_levels, .start_seconds = late ? start - began : 0};
@@ -514,7 +520,8 @@ static aerie_status block_propose(ae_drafter *drafter, const ae_draft_request *r
     block_drafter *d = (block_drafter *)drafter;
     const aerie_status status = draft(d, requests, n, error);
     d->fault.status = AERIE_OK;
-    for (uint32_t i = 0; status != AERIE_OK && i < d->n_slots; i++) { /* the sequences end; the next ones begin anew */
+    for (uint32_t i = 0; status != AERIE_OK && i < d->n_slots; i++) { /* all sequences are lost; the next ones start from
+                                                                       * nothing */
         ae_dhead_restart(d->head, i, 0);
         d->slots[i].n_waiting = 0;
     }
@@ -572,7 +579,7 @@ aerie_status ae_draft_block_create(ae_drafter **out, ae_dhead_engine *head, ae_e
     ae_draw_plan(&d->greedy, &(ae_sampling){.samplers = {AERIE_SAMPLER_TEMPERATURE}},
                  net->target->model->hparams.n_vocab);
     if (h->kind == AE_DHEAD_DFLY && !h->n_correct) d->kind = &kinds[AE_DHEAD_DFLASH];
-    ae_dhead_clear(head); /* everything that waits must fit a pass of the head */
+    ae_dhead_clear(head); /* all waiting features must fit into one pass of the head */
     d->n_room = ae_dhead_rows_left(head) < AE_DHEAD_BATCH ? ae_dhead_rows_left(head) : AE_DHEAD_BATCH;
     const aerie_status status = allocate(d, error);
     if (status != AERIE_OK) block_destroy(&d->base);

@@ -23,7 +23,7 @@ void ae_dhead_conv_begin(ae_dhead_engine *e)
             e->conv_rows[(size_t)t * n + r] = r % h->n_block < t ? (int32_t)n : (int32_t)(r - t);
 }
 
-/* terms = what tap t sees of u [n_batch + 1][n_embd] */
+/* Writes to terms what tap t sees of u [n_batch + 1][n_embd]. */
 static void fetch(ae_dhead_engine *e, const float *u, uint32_t t, float *terms)
 {
     const uint32_t H = e->net->head->hparams.layer.n_embd;
@@ -79,7 +79,7 @@ void ae_dhead_conv_layer(ae_dhead_engine *e, const ae_block *block, uint32_t i)
     ae_net_layer layer = e->net->layers[i];
     ae_block inner = *block;
     enter(e, block, layer.attn_norm, &conv[0]);
-    /* attention takes that in place of its normed stream, and adds to rows of zeros */
+    /* attention reads conv_y instead of its normed stream, and adds its output to rows of zeros */
     layer.attn_norm = NULL;
     inner.x = e->conv_out, inner.mixer_in = e->conv_y, inner.mixer_in_stride = H;
     block->ops->map(block->stream, &(ae_map){.kind = AE_MAP_ZERO, .n_rows = e->n_rows, .dim = H, .x = inner.x, .x_stride = H});

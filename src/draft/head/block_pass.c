@@ -41,7 +41,7 @@ static void norm_features(ae_dhead_engine *e, float *g)
                                                 .x_stride = h->n_embd, .weight = e->net->steps[0].hnorm, .eps = h->norm_eps});
 }
 
-/* DFly: the features of layer i, in the place of the stream, which context rows do not have. */
+/* DFly: computes the feature of layer i, in the array of the stream, which context rows do not use. */
 static float *mix_layer(ae_dhead_engine *e, uint32_t i)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -96,7 +96,7 @@ aerie_status ae_dhead_add_block(ae_dhead_engine *e, uint32_t seq, int32_t token,
     return AERIE_OK;
 }
 
-/* Logits [n][n_draft] of rows x [n][n_embd]. */
+/* Computes logits [n][n_draft] of rows x [n][n_embd]. */
 static void put_logits(ae_dhead_engine *e, uint32_t n, const float *x, float *logits)
 {
     const ae_hparams *h = &e->net->head->hparams.layer;
@@ -110,7 +110,7 @@ static void put_logits(ae_dhead_engine *e, uint32_t n, const float *x, float *lo
     if (h->logit_softcap != 0.0f) ops->map(e->stream, &map);
 }
 
-/* The outputs' rows, normed, and their logits, unless these come with links. */
+/* Norms the rows of the outputs and computes their logits, unless links provide these. */
 static void put_rows(ae_dhead_engine *e)
 {
     const ae_hparams *h = &e->net->head->hparams.layer;
@@ -148,7 +148,7 @@ void ae_dhead_run_blocks(ae_dhead_engine *e)
 
 /* ---- Links of DSpark and DFly ------------------------------------------------------------------------------------------ */
 
-/* Writes the confidence's input: the row, beside the token's contribution to the bias, which is already there. */
+/* Writes the input of the confidence: the row. Next to it is the token's contribution to the bias, which is already there. */
 static void ask_confidence(ae_dhead_engine *e, uint32_t n)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -160,7 +160,7 @@ static void ask_confidence(ae_dhead_engine *e, uint32_t n)
         .out = {{e->net->conf, e->net->conf_bias, e->conf, 1, false}}});
 }
 
-/* DFly: the rows, corrected by the tokens before, and their logits. */
+/* DFly: corrects the rows by the tokens before them, and computes their logits. */
 static void correct(ae_dhead_engine *e, uint32_t n)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -187,7 +187,7 @@ static void correct(ae_dhead_engine *e, uint32_t n)
     put_logits(e, n, e->link_x, e->linked);
 }
 
-/* DSpark: the rows' logits, with a bias by the tokens before. */
+/* DSpark: computes the rows' logits, with a bias that depends on the token before. */
 static void add_bias(ae_dhead_engine *e, uint32_t n)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -262,7 +262,7 @@ float ae_dhead_pair_score(const ae_dhead_pairs *p, uint32_t out, uint32_t before
 {
     const float *row = p->rows ? p->rows + (size_t)out * p->rank : NULL, *a = p->before + (size_t)before * p->rank;
     const float *b = p->after + (size_t)after * p->rank;
-    float sum[8] = {0}; /* eight sums, which compilers add side by side */
+    float sum[8] = {0}; /* eight sums, which a compiler keeps in one vector */
     uint32_t i = 0;
     for (; !row && i < p->rank; i++) sum[i % 8] += a[i] * b[i];
     for (; i + 8 <= p->rank; i += 8)

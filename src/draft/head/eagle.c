@@ -22,8 +22,9 @@ typedef struct head_slot {
     float *waiting;       /* (device) [n_room][width] */
     uint32_t n_waiting;
     bool cold;
-    uint32_t position;    /* position of the next row, while it is cold */
-    bool has_drafted;     /* it has drafted since it began or was cold, so the waiting rows come from the last passes */
+    uint32_t position;    /* position of the next row, while the slot is cold */
+    bool has_drafted;     /* the slot has drafted since it began or was last cold, so the waiting rows come from the last
+                           * passes */
     /* the current draft */
     ae_growth grow;
     uint32_t out[AE_DHEAD_LEVEL_MAX]; /* outputs of the rows on the frontier */
@@ -41,7 +42,7 @@ typedef struct head_drafter {
     head_slot *slots;  /* [n_slots] */
     float *waiting;    /* device memory of all slots */
     ae_grown *pools;   /* [n_slots][AE_GROW_POOL] */
-    ae_propose_row *rows; /* [n_slots * AE_DHEAD_LEVEL_MAX] rows of a level whose children are wanted, in the order of slots */
+    ae_propose_row *rows; /* [n_slots * AE_DHEAD_LEVEL_MAX] rows of a level whose children are wanted, ordered by slot */
     ae_proposal *proposals; /* as many */
     uint32_t n_asked;
     aerie_error fault; /* an error of a pass outside propose; the next draft returns it */
@@ -92,7 +93,7 @@ static void drop_waiting(head_drafter *d, head_slot *s, uint32_t n)
     s->n_waiting = left;
 }
 
-/* A sequence as the loop tells of it. */
+/* A sequence, as the loop passes it to begin, observe and propose. */
 typedef struct head_text {
     const int32_t *tokens; /* [n] */
     size_t n;
@@ -100,8 +101,8 @@ typedef struct head_text {
     uint32_t n_media;
 } head_text;
 
-/* Runs all that waits but the newest `keep`, as far as the tokens after them are known. The next call for a draft returns
- * failures. */
+/* Runs all waiting rows but the newest `keep`, as far as the tokens after them are known. A failure is returned by the next
+ * propose. */
 static void flush(head_drafter *d, uint32_t slot, const head_text *text, uint32_t keep)
 {
     head_slot *s = &d->slots[slot];
@@ -138,7 +139,7 @@ static uint32_t head_begin(ae_drafter *drafter, const ae_draft_begin *b)
         s->n_waiting = 0;
         return b->n_shared;
     }
-    /* what waits of a donor that has ended cannot be run if it had rows that were not tokens: they are gone */
+    /* the waiting rows of a donor that has ended cannot be run if it had rows that were not tokens: their contents are gone */
     const size_t n_known = (size_t)ae_dhead_n_true(d->head, b->donor) + d->slots[b->donor].n_waiting + 1;
     const bool lost = !b->n_media && ae_media_among(b->tokens, n_known < b->n_tokens ? n_known : b->n_tokens);
     const head_text donor = {b->tokens, b->n_tokens, b->media, b->n_media};
@@ -190,8 +191,8 @@ static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
         s->n_waiting += n;
         done += n;
     }
-    /* a long chunk of a prompt runs now, while its features are in the CPU's caches, and rows that take other than
-     * tokens, while those are there; single tokens wait for the next draft */
+    /* A long chunk of a prompt runs now, while its features are in the CPU's caches. So do rows that are not tokens, while
+     * their contents exist. Single tokens wait for the next draft. */
     const size_t first = ae_dhead_n_true(d->head, seen->slot) + (size_t)1, end = first + s->n_waiting;
     const size_t n_next = first < seen->n_tokens ? (end < seen->n_tokens ? end : seen->n_tokens) - first : 0;
     const bool now = ae_media_among(seen->tokens + first, n_next);
@@ -207,7 +208,7 @@ static uint32_t n_masks_of(const head_drafter *d, const ae_draft_request *r)
     return r->max_depth < n ? (n ? r->max_depth - 1 : 0) : n ? n - 1 : 0;
 }
 
-/* The proposals of mask rows, which do not depend on what was drafted before: the same for every node of a level. */
+/* Adds the proposals of mask rows. They do not depend on drafted tokens, so every node of a level gets the same children. */
 static void add_levels(head_slot *s, const ae_proposal *proposals)
 {
     for (uint32_t j = 0; j < s->n_masks; j++) {
@@ -228,7 +229,7 @@ static aerie_status catch_up(head_drafter *d, const ae_draft_request *requests, 
             head_slot *s = &d->slots[r->slot];
             const uint32_t first = ae_dhead_n_true(d->head, r->slot);
             ae_growth_begin(&s->grow, NULL);
-            if (!s->n_waiting || first + s->n_waiting + 1 != r->n_tokens) continue; /* there is nothing to begin with */
+            if (!s->n_waiting || first + s->n_waiting + 1 != r->n_tokens) continue; /* there is no row to begin with */
             s->n_masks = n_masks_of(d, r);
             if (s->n_waiting + s->n_masks > ae_dhead_rows_left(d->head)) break;
             const int32_t *next = r->tokens + first + 1;
@@ -371,7 +372,7 @@ static aerie_status create(ae_drafter **out, ae_dhead_engine *head, ae_engine *t
                         .width = net->head->hparams.n_taps * net->head->hparams.n_target_embd};
     d->base.skips_media =
         !ae_dhead_kinds[kind].reads_target && net->head->hparams.layer.n_embd != net->head->hparams.n_target_embd;
-    ae_dhead_clear(head); /* everything that waits must fit a pass of the head */
+    ae_dhead_clear(head); /* all waiting rows must fit into one pass of the head */
     d->n_room = ae_dhead_rows_left(head) - net->head->hparams.n_parallel;
     if (d->n_room > AE_DHEAD_BATCH) d->n_room = AE_DHEAD_BATCH;
     d->slots = ae_alloc(n_slots, sizeof *d->slots);

@@ -30,7 +30,8 @@ static ae_dhead_engine_options resolve(const ae_dhead *head, const ae_dhead_engi
         r.window = head->hparams.window;
         r.n_sinks = head->hparams.n_sinks;
     }
-    /* A window that the context never fills drops nothing. Any other keeps the sums in kv_options and forget below n_ctx. */
+    /* A window that is at least as long as the context drops nothing. Limiting any other to n_ctx keeps the sums in kv_options
+     * and forget from overflowing. */
     const uint64_t window = whole_pages(r.window), n_sinks = whole_pages(r.n_sinks);
     const bool forgets = window && window + n_sinks + AE_KV_PAGE < r.n_ctx;
     r.window = forgets ? (uint32_t)window : 0;
@@ -38,13 +39,13 @@ static ae_dhead_engine_options resolve(const ae_dhead *head, const ae_dhead_engi
     return r;
 }
 
-/* Most outputs of a pass: logits of drafted rows, or of each of Medusa's heads. */
+/* Most outputs of a pass: logits of drafted rows, or one for each of Medusa's heads. */
 static uint32_t outputs_of(const ae_dhead *head, const ae_dhead_engine_options *o)
 {
     return o->n_seqs * (head->hparams.n_medusa ? head->hparams.n_medusa : per_seq(head));
 }
 
-/* Number of links in a pass, of DSpark and DFly; 0 for other heads. */
+/* Number of links in a pass (DSpark and DFly); 0 for other heads. */
 static size_t n_links(const ae_dhead *head, const ae_dhead_engine_options *o)
 {
     return head->hparams.n_markov || head->hparams.n_correct ? (size_t)o->n_seqs * AE_DHEAD_LEVEL_MAX : 0;
@@ -305,7 +306,7 @@ void ae_dhead_share(ae_dhead_engine *e, uint32_t to, uint32_t from, uint32_t *n)
 void ae_dhead_skip(ae_dhead_engine *e, uint32_t seq, uint32_t position)
 {
     ae_dhead_seq *s = &e->seqs[seq];
-    s->forgotten += position - ae_dhead_n_true(e, seq); /* keys are rotated already, so slots need not match positions */
+    s->forgotten += position - ae_dhead_n_true(e, seq); /* keys are already rotated, so slots need not match positions */
     s->gap_end = position;
 }
 
@@ -346,7 +347,7 @@ void ae_dhead_set_media(ae_dhead_engine *e, uint32_t seq, const ae_media *media,
     e->seqs[seq].n_media = n_media;
 }
 
-/* The cache was created with enough slots for a context and a tree. */
+/* Cannot run out of room: the cache was created with enough slots for a context and a tree. */
 static bool reserve(ae_dhead_engine *e, uint32_t seq, uint32_t n)
 {
     return ae_kv_reserve(e->kv, e->stream, seq, n, NULL) == AERIE_OK;
@@ -381,7 +382,7 @@ static uint32_t add_output(ae_dhead_engine *e, uint32_t row, uint32_t seq, uint3
     return e->n_out++;
 }
 
-/* The next operations read features that the target's stream wrote, or keys and values in its cache. */
+/* The next operations read features that the target's stream wrote, or keys and values in the target's cache. */
 static void wait_for_target(ae_dhead_engine *e)
 {
     e->backend->ops->wait(e->stream, ae_engine_stream(e->target));
@@ -397,14 +398,14 @@ static void copy_features(ae_dhead_engine *e, const float *features, uint32_t n)
                                                 .y = e->features + e->n_rows * width, .y_stride = width});
 }
 
-/* Whether its layers rotate by several components, as those of its target. */
+/* Whether the head's layers rotate by several components, like its target's. */
 static bool turns(const ae_dhead_engine *e)
 {
     const ae_hparams *h = &e->net->head->hparams.layer;
     return h->n_ropes && (h->ropes[0].sections[0] || h->ropes[0].sections[1] || h->ropes[0].sections[2]);
 }
 
-/* Which of the n rows that are added next take something else than a token at positions [first, first + n). */
+/* Finds which of the n rows that are added next, at positions [first, first + n), take something other than a token. */
 static void give(ae_dhead_engine *e, const ae_dhead_seq *s, uint32_t first, uint32_t n)
 {
     const uint32_t width = e->net->head->hparams.n_target_embd;
@@ -430,7 +431,7 @@ aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *fe
     ae_dhead_seq *s = &e->seqs[seq];
     ae_dhead_drop_drafted(e, seq);
     s->n_added = n;
-    if (ae_dhead_traits_of(h)->reads_target) { /* only the row at which a draft begins is ever run */
+    if (ae_dhead_traits_of(h)->reads_target) { /* only the row at which a draft begins is run */
         s->forgotten += n;
         if (!output) return AERIE_OK;
         copy_features(e, features + (n - 1) * width, 1);
@@ -485,7 +486,7 @@ void ae_dhead_end_pass(ae_dhead_engine *e, const float *read)
     memset(e->logits_host, 0, e->n_outputs * sizeof *e->logits_host);
 }
 
-/* After an operation has failed no row of any sequence can be trusted. */
+/* After an operation has failed, no row of any sequence can be trusted. */
 aerie_status ae_dhead_sync(ae_dhead_engine *e, aerie_error *error)
 {
     if (e->conf_out) e->backend->ops->download(e->stream, e->conf_out, e->conf, e->n_conf * sizeof *e->conf);
@@ -499,7 +500,7 @@ aerie_status ae_dhead_sync(ae_dhead_engine *e, aerie_error *error)
 void ae_dhead_upload_rows(ae_dhead_engine *e)
 {
     ae_rows_upload(&e->rows, &e->on_device, e->n_rows, e->n_out, ae_dhead_kv(e), e->backend->ops, e->stream);
-    if (!keeps_rows(e->net->head)) wait_for_target(e); /* the cache, with moves and tables just sent, is the target's */
+    if (!keeps_rows(e->net->head)) wait_for_target(e); /* the cache, whose moves and tables were just sent, is the target's */
 }
 
 aerie_status ae_dhead_run_true(ae_dhead_engine *e, aerie_error *error)
@@ -526,7 +527,7 @@ uint32_t ae_dhead_add_drafted(ae_dhead_engine *e, uint32_t seq, int32_t parent, 
     if (i >= AERIE_MAX_DRAFT || parent >= (int32_t)i || !begun || !ae_dhead_rows_left(e) || e->n_out >= e->n_outputs)
         return AE_DHEAD_NO_ROW;
     const uint32_t depth = parent < 0 ? 1 : (uint32_t)s->depth[parent] + 1;
-    /* that row would need another layer */
+    /* the row would have to run in another layer */
     const bool other = e->n_rows && depth != e->depth && e->net->head->hparams.n_steps > 1;
     if (other || (!assistant && !reserve(e, seq, i + 1))) return AE_DHEAD_NO_ROW;
     s->n_drafted++;

@@ -35,7 +35,7 @@
 
 #define AE_DHEAD_LEVEL_MAX 16 /* most drafted rows of a sequence in one pass */
 
-#define AE_DHEAD_BATCH 256    /* true rows in a pass, unless there are so many sequences that it must be larger */
+#define AE_DHEAD_BATCH 256    /* most true rows in a pass; larger if there are so many sequences that they need it */
 #define AE_DHEAD_NO_ROW UINT32_MAX
 
 typedef struct ae_dhead_engine ae_dhead_engine;
@@ -44,8 +44,8 @@ typedef struct ae_dhead_engine_options {
     uint32_t n_ctx;   /* true rows of a sequence */
     uint32_t n_seqs;
     uint32_t n_batch; /* rows of a pass; raised to AE_DHEAD_LEVEL_MAX for each sequence */
-    uint32_t window, n_sinks; /* rows that are seen, in whole pages of 64; 0: as the file says. A window that reaches beyond
-                               * n_ctx is not a window */
+    uint32_t window, n_sinks; /* rows that attention sees, in whole pages of 64; 0: as the file says. A window longer than n_ctx
+                               * has no effect */
 } ae_dhead_engine_options;
 
 size_t ae_dhead_engine_plan_bytes(const ae_dhead *head, const ae_net *target, const ae_dhead_engine_options *options,
@@ -56,7 +56,7 @@ void ae_dhead_engine_free(ae_dhead_engine *engine);
 const ae_dhead_net *ae_dhead_engine_net(const ae_dhead_engine *engine);
 ae_stream *ae_dhead_engine_stream(const ae_dhead_engine *engine);
 
-/* Returns the number of true rows of a sequence so far, dropped ones included: the position of the next row. */
+/* Returns the number of true rows of a sequence so far, dropped ones included. It is the position of the next row. */
 uint32_t ae_dhead_n_true(const ae_dhead_engine *engine, uint32_t seq);
 /* Gives `to` the first n true rows of `from`; *n is reduced to what `from` has, possibly to 0 if it has dropped rows. */
 void ae_dhead_share(ae_dhead_engine *engine, uint32_t to, uint32_t from, uint32_t *n);
@@ -66,24 +66,27 @@ void ae_dhead_skip(ae_dhead_engine *engine, uint32_t seq, uint32_t position);
 /* Empties the sequence; its first row will be that of `position`. */
 void ae_dhead_restart(ae_dhead_engine *engine, uint32_t seq, uint32_t position);
 
-/* A pass of true rows: clear, add rows of each sequence (at most once), run. There are n features (device) [n][n_taps *
+/* A pass of true rows: clear, add rows of each sequence (at most once), run. `add` takes n features (device) [n][n_taps *
  * n_target_embd] and the tokens after them (NULL for a block drafter); n <= rows_left. With `output` the last row exports
- * logits, at index *out, and drafts may continue it. INTERNAL: the rows do not fit the pass or the cache; then nothing is
+ * logits, at index *out, and drafts may continue it. INTERNAL: the rows do not fit the pass or the cache, and nothing is
  * added. */
 uint32_t ae_dhead_rows_left(const ae_dhead_engine *engine);
 void ae_dhead_clear(ae_dhead_engine *engine);
-/* For the rows that are added next, until `clear`: which positions of the sequence are not tokens (media [n_media], lent as
- * their rows are until the pass has run). A token below 0 after a row must be one of them, and the head as wide as the target
- * (not an assistant). Where the head's layers rotate by several components, its rows rotate by the first one of the target. */
+/* Tells which positions of the sequence are not tokens, for the rows that are added until `clear` (media [n_media], lent, as
+ * its rows are, until the pass has run). If the token after a row is below 0, media must have its position, and the head must
+ * be as wide as the target (not an assistant). Where the head's layers rotate by several components, its rows rotate by the
+ * first component of the target. */
 void ae_dhead_set_media(ae_dhead_engine *engine, uint32_t seq, const ae_media *media, uint32_t n_media);
 aerie_status ae_dhead_add_true(ae_dhead_engine *engine, uint32_t seq, const float *features, const int32_t *next_tokens,
                                uint32_t n, bool output, uint32_t *out);
-/* P-EAGLE: after ae_dhead_add_true with an output, of the same sequence: n mask rows, at most n_parallel - 1, that come after
- * its last row and go when the pass has run. Their outputs follow *out. INTERNAL: there is no room; then nothing is added. */
+/* P-EAGLE: adds n mask rows, at most n_parallel - 1, after the last row that ae_dhead_add_true added with an output, of the
+ * same sequence. They are dropped when the pass has run. Their outputs follow *out. INTERNAL: there is no room, and nothing is
+ * added. */
 aerie_status ae_dhead_add_masks(ae_dhead_engine *engine, uint32_t seq, uint32_t n);
-/* As the other passes it does not wait for the device. INTERNAL: the cache is out of step. */
+/* Like other passes, it does not wait for the device. INTERNAL: the cache is out of step. */
 aerie_status ae_dhead_run_true(ae_dhead_engine *engine, aerie_error *error);
-/* Waits for the passes given so far. An operation of the backend that failed is named; then all sequences are empty. */
+/* Waits for the passes started so far. If an operation of the backend failed, the error names it, and all sequences are
+ * empty. */
 aerie_status ae_dhead_sync(ae_dhead_engine *engine, aerie_error *error);
 
 /* A pass of drafted rows: clear, add up to AE_DHEAD_LEVEL_MAX rows of each sequence, run. All rows export logits. Returns the
@@ -94,7 +97,7 @@ void ae_dhead_run_drafted(ae_dhead_engine *engine);
 void ae_dhead_drop_drafted(ae_dhead_engine *engine, uint32_t seq);
 
 /* Block drafters (block_pass.c). A pass of blocks: clear, add a block for each sequence (at most once), run, drop. Outputs *out
- * and those after it predict the first n_out tokens after `token`. INTERNAL: no room, or n_out is more than a block
+ * and following predict the first n_out tokens after `token`. INTERNAL: there is no room, or n_out is more than a block
  * predicts. */
 aerie_status ae_dhead_add_block(ae_dhead_engine *engine, uint32_t seq, int32_t token, uint32_t n_out, uint32_t *out);
 void ae_dhead_run_blocks(ae_dhead_engine *engine);
@@ -104,42 +107,41 @@ typedef struct ae_dhead_link {
     uint32_t out;
     int32_t token;
 } ae_dhead_link;
-/* Links [n], at most AE_DHEAD_LEVEL_MAX for each sequence; the next ae_dhead_propose or ae_dhead_sync puts the confidence
- * of each into conf (host) [n], if the head has one.
- * The logits are those of ae_dhead_propose and ae_dhead_logits from now on, by number of the link; the blocks' go on to be read
- * here. */
+/* Links [n], at most AE_DHEAD_LEVEL_MAX for each sequence. The next ae_dhead_propose or ae_dhead_sync writes each link's
+ * confidence to conf (host) [n], if the head computes one. From now on ae_dhead_propose and ae_dhead_logits read the links'
+ * logits, by number of the link; further links still read the outputs of the blocks. */
 aerie_status ae_dhead_run_links(ae_dhead_engine *engine, const ae_dhead_link *links, uint32_t n, float *conf,
                                 aerie_error *error);
 
-/* What pair scores are made of. DFlash2: for outputs of the last pass of blocks, and tokens. */
+/* The vectors from which pair scores are computed. DFlash2: for outputs of the last pass of blocks, and for tokens. */
 typedef struct ae_dhead_pairs {
     uint32_t rank;
     const float *rows;           /* (host) [outputs][rank]; LiLiCorr: NULL */
-    const float *before, *after; /* (host) [n][rank] of the tokens: as the one before, as the candidate */
+    const float *before, *after; /* (host) [n][rank] vectors of the tokens: as the token before, and as the candidate */
 } ae_dhead_pairs;
-/* For tokens [n], target ids, at most n_block * n_candidates + 1 for each sequence. Waits. The arrays are valid until the next
- * pass. */
+/* Computes the vectors of tokens [n], target ids, at most n_block * n_candidates + 1 for each sequence. Waits. The arrays are
+ * valid until the next pass. */
 aerie_status ae_dhead_run_pairs(ae_dhead_engine *engine, const int32_t *tokens, uint32_t n, ae_dhead_pairs *pairs,
                                 aerie_error *error);
-/* What is added to the logit of token `after` at output `out`, given that token `before` stands before it (indices). */
+/* Returns what is added to the logit of token `after` at output `out` if token `before` precedes it (both are indices). */
 float ae_dhead_pair_score(const ae_dhead_pairs *pairs, uint32_t out, uint32_t before, uint32_t after);
 
-/* LiLiCorr: scores the candidates of n sequences, at most ae_dhead_lattice_most, of the last pass of blocks: their outputs
- * follow each other from `out` on, all that a block predicts. candidates [n][outputs of a block]: the likeliest tokens of each
- * output (its own order counts), and their probabilities among all tokens. Waits. Then pairs->before has a row for the newest
- * token of each sequence, and after these, as pairs->after has, one for each candidate: [n][outputs of a block]
- * [n_candidates]. Valid until the next pass. */
+/* LiLiCorr: scores the candidates of n sequences, at most ae_dhead_lattice_most, of the last pass of blocks. Their outputs are
+ * consecutive from `out` on, all that a block predicts. candidates [n][outputs of a block]: the likeliest tokens of each output
+ * (in that order), and their probabilities among all tokens. Waits. Then pairs->before has a row for the newest token of each
+ * sequence, followed by one for each candidate; pairs->after has the candidates' rows at the same indices: [n][outputs of a
+ * block] [n_candidates]. Valid until the next pass. */
 uint32_t ae_dhead_lattice_most(const ae_dhead_engine *engine);
 aerie_status ae_dhead_run_lattice(ae_dhead_engine *engine, const uint32_t *seqs, uint32_t n, uint32_t out,
                                   const ae_proposal *candidates, ae_dhead_pairs *pairs, aerie_error *error);
 
-/* Medusa: runs all heads on n features (device, [n_target_embd] each, contiguous), those of sequences that want a draft.
+/* Medusa: runs all heads on n features (device, [n_target_embd] each, contiguous), one for each sequence that wants a draft.
  * INTERNAL: n is more than the number of sequences. */
 aerie_status ae_dhead_run_medusa(ae_dhead_engine *engine, const float *features, uint32_t n, aerie_error *error);
 
 /* Waits. (host) [n_draft] f32, of output `out` of the last pass; for Medusa's row r and head j: out = r * n_medusa + j. */
 const float *ae_dhead_logits(ae_dhead_engine *engine, uint32_t out);
-/* Proposals, in target ids, for n outputs of the last pass, made on the device; out (host) [n]. Waits, and fails as
+/* Makes proposals, in target ids, for n outputs of the last pass, on the device; out (host) [n]. Waits, and fails as
  * ae_dhead_sync does. */
 aerie_status ae_dhead_propose(ae_dhead_engine *engine, const ae_propose_row *rows, uint32_t n, ae_proposal *out,
                               aerie_error *error);

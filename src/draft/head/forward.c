@@ -11,7 +11,7 @@ static void copy(ae_dhead_engine *e, uint32_t n, uint32_t dim, const float *x, s
                                                 .y_stride = y_stride});
 }
 
-/* n rows of x, those of `rows` or the first ones, to where feedback of a step is kept. */
+/* Copies n rows of x, those of `rows` or the first ones, to where a step's feedback is kept. */
 static void keep_fed(ae_dhead_engine *e, uint32_t i_step, uint32_t n, const float *x, const int32_t *rows, const int32_t *to)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -30,7 +30,7 @@ static void norm(ae_dhead_engine *e, uint32_t n_rows, uint32_t n_groups, uint32_
                                                 .layer = e->net->head->hparams.layer.layer_norm});
 }
 
-/* The norm at the end of a step, of rows as wide as its layer, in place. */
+/* Norms rows at the end of a step, in place; they are as wide as the step's layer. */
 static void norm_end(ae_dhead_engine *e, const ae_dhead_step *step, uint32_t n_rows, float *x)
 {
     const ae_hparams *h = &e->net->head->hparams.layer;
@@ -63,7 +63,8 @@ void ae_dhead_fuse(ae_dhead_engine *e)
     product(e, e->n_rows, e->features, width, e->net->steps[0].fc, e->net->fc_bias, e->g, h->layer.n_embd, false);
 }
 
-/* The same with hyper-connections, where g and x have several streams; the embedding is in c beside the first of them. */
+/* Does the same with hyper-connections, where g and x have several streams; c has the embedding next to each stream's
+ * feature. */
 static void combine_streams(ae_dhead_engine *e, const ae_dhead_step *step)
 {
     const ae_hparams *h = &e->net->head->hparams.layer;
@@ -83,7 +84,7 @@ static void combine_streams(ae_dhead_engine *e, const ae_dhead_step *step)
         product(e, n, e->c + k * pair, stride, step->fc, NULL, x + (size_t)k * H, (size_t)n_streams * H, false);
 }
 
-/* Computes the start of the residual stream x from the feature g, and c, the second input of EAGLE-3's layer. */
+/* Computes the start of the residual stream x from the feature g and, in c, the second input of EAGLE-3's layer. */
 static void combine(ae_dhead_engine *e, const ae_dhead_step *step)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -96,7 +97,7 @@ static void combine(ae_dhead_engine *e, const ae_dhead_step *step)
     if (scale != 1.0f)
         e->backend->ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = n, .dim = E, .x = e->c,
                                                   .x_stride = 2 * (size_t)W, .a = scale});
-    for (uint32_t i = 0; i < e->n_given; i++) { /* as wide as the target's rows; x is not needed yet */
+    for (uint32_t i = 0; i < e->n_given; i++) { /* these rows are as wide as the target's; x is not needed yet */
         const struct ae_dhead_given *given = &e->given[i];
         e->backend->ops->upload(e->stream, x, given->rows, (size_t)given->n * E * sizeof *x);
         copy(e, given->n, E, x, E, NULL, e->c + 2 * (size_t)given->first * W, 2 * (size_t)W);
@@ -141,7 +142,7 @@ void ae_dhead_run_layers(ae_dhead_engine *e, uint32_t i_step)
     }
 }
 
-/* The same with hyper-connections: the outputs feed back all streams, and read one sum of them. */
+/* Does the same with hyper-connections: the outputs feed back all streams, and read one sum of them. */
 static void feed_streams_back(ae_dhead_engine *e, uint32_t i_step)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -155,8 +156,8 @@ static void feed_streams_back(ae_dhead_engine *e, uint32_t i_step)
     ae_block_hyper_end(&block, &e->net->end);
 }
 
-/* The rows that the outputs feed back, written to x_out, too (for an assistant before its projection): before the norm or after
- * it. */
+/* Writes the rows that the outputs feed back, before or after the norm, and copies them to x_out too (for an assistant before
+ * its projection). */
 static void feed_back(ae_dhead_engine *e, uint32_t i_step)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -193,8 +194,8 @@ static void put_logits(ae_dhead_engine *e, uint32_t i_step)
     if (map.a != 0.0f) e->backend->ops->map(e->stream, &map);
 }
 
-/* For true rows of a head with several layers: this layer's output for a row is the next layer's feature of the row after
- * it. */
+/* For true rows of a head with several layers: gives this layer's output for a row to the next layer, as the feature of the
+ * following row. */
 static void pass_on(ae_dhead_engine *e, uint32_t i_step)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -202,7 +203,7 @@ static void pass_on(ae_dhead_engine *e, uint32_t i_step)
     copy(e, n, W, h->layer.hyper ? e->block.streams : e->block.x, W, NULL, e->c, W);
     if (h->feedback_normed) norm_end(e, &e->net->steps[i_step], n, e->c);
     if (n > 1) copy(e, n - 1, W, e->c, W, NULL, e->g + W, W);
-    /* the first row of each chain takes what its sequence's newest row gave, and the last one is the newest from now on */
+    /* the first row of each chain takes the output of its sequence's newest row, which the chain's last row then becomes */
     e->backend->ops->copy(e->stream, &(ae_copy){
         .n = e->n_chains, .dim = W, .x = e->fed + (size_t)i_step * W, .x_stride = (size_t)h->n_steps * W,
         .rows = e->on_device.chain_fed, .y = e->g, .y_stride = W, .to = e->on_device.chain_first});
@@ -227,7 +228,7 @@ void ae_dhead_turn(ae_dhead_engine *e)
                                                      e->net->rope_magnitude[i], e->cos[i], e->sin[i], 0});
 }
 
-/* The pass of `kind` with what it takes its choices from: the rows, and `more`. */
+/* Begins a pass of `kind`, keyed by what its operations depend on: the rows, and `more`. */
 bool ae_dhead_pass_begin(ae_dhead_engine *e, ae_dhead_pass kind, uint64_t more)
 {
     const uint64_t key[] = {kind, e->n_rows, e->n_out, e->n_chains, more};

@@ -3,7 +3,7 @@
 
 #include "draft/head/grow.h"
 
-#define TREE_CHILDREN 4      /* children that a node of a TREE may get */
+#define TREE_CHILDREN 4      /* most children of a node of a TREE */
 #define TREE_P_FLOOR 0.01f   /* paths less likely than this are not worth a row */
 #define DYNAMIC_TOP_K 10
 #define RANK_MAX AE_PROPOSE_MAX
@@ -17,7 +17,7 @@ static const int8_t static_tree[25][2] = {
     {20, 0}, {20, 1},                                                       /* 00000 00001 */
 };
 
-/* How many children of a node the shape may use. */
+/* Returns how many children of a node the shape may use. */
 static uint32_t n_children(const ae_draft_request *r)
 {
     uint32_t k = r->top_k ? r->top_k : r->shape == AE_DRAFT_DYNAMIC ? DYNAMIC_TOP_K : TREE_CHILDREN;
@@ -111,13 +111,13 @@ static int by_reach(const void *a, const void *b)
 }
 
 /* Selects the best max_nodes of the pool. No child has a higher path probability than its parent, and among equals the older
- * node wins, so the parents of selected nodes are selected as well. */
+ * node wins, so the parents of selected nodes are also selected. */
 void ae_growth_give(const ae_growth *s)
 {
     const ae_draft_request *r = s->request;
     const uint32_t limit = r->max_nodes < AERIE_MAX_DRAFT ? r->max_nodes : AERIE_MAX_DRAFT;
     const ae_grown *order[AE_GROW_POOL];
-    int32_t place[AE_GROW_POOL]; /* index in the tree; -1: left out, -2: to be added */
+    int32_t place[AE_GROW_POOL]; /* index in the tree; -1: not selected, -2: to be added */
     for (uint32_t i = 0; i < s->n_pool; i++) {
         order[i] = &s->pool[i];
         place[i] = -1;

@@ -28,7 +28,7 @@ typedef struct ae_growth {
 } ae_growth;
 
 void ae_growth_begin(ae_growth *grow, const ae_draft_request *request);
-/* What to ask for to get the children of `node` (-1 = the root), whose row has output `out`. */
+/* Returns the request that gets the children of `node` (-1 = the root), whose row has output `out`. */
 ae_propose_row ae_growth_ask(const ae_growth *grow, int32_t node, uint32_t out);
 /* Adds the proposed children that are likely enough. */
 void ae_growth_add(ae_growth *grow, int32_t node, const ae_proposal *proposal);

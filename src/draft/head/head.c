@@ -44,7 +44,7 @@ static aerie_status bind_fc_norms(ae_binder *b, ae_dhead *head)
                    ae_gguf_path(b->gguf), name, h->n_taps);
 }
 
-/* A tensor that the head lacks is the target's, if both have the same width. */
+/* Whether a tensor that the head lacks may be the target's: both must have the same width. */
 static aerie_status may_borrow(ae_binder *b, const ae_dhead *head, const char *name)
 {
     const ae_dhead_hparams *h = &head->hparams;
@@ -53,7 +53,8 @@ static aerie_status may_borrow(ae_binder *b, const ae_dhead *head, const char *n
                    "is %u wide", ae_gguf_path(b->gguf), name, h->n_target_embd, h->layer.n_embd);
 }
 
-/* Layer i, whose attention reads rows of n_in elements. The first of EAGLE-3 norms both halves of these by itself. */
+/* Binds layer i, whose attention reads rows of n_in elements. The first layer of EAGLE-3 norms each half of these
+ * separately. */
 static aerie_status bind_layer(ae_binder *b, ae_dhead *head, uint32_t i, uint32_t n_in)
 {
     const ae_hparams *l = &head->hparams.layer;
@@ -210,7 +211,7 @@ static aerie_status bind_assistant(ae_dhead *head, aerie_error *error)
     return AERIE_OK;
 }
 
-/* A layer that the keys do not count would not be run. */
+/* Refuses layers beyond the number in the keys, since they would not be run. */
 static aerie_status refuse_more_layers(ae_binder *b, const ae_dhead *head)
 {
     for (size_t i = 0; i < ae_gguf_n_tensors(b->gguf); i++) {

@@ -76,7 +76,7 @@ typedef enum ae_dhead_kind {
 
 typedef enum ae_dhead_fc_norm {
     AE_FC_NORM_NONE,
-    AE_FC_NORM_EACH,  /* each tap by itself, weights [n_taps][n_target_embd] (EAGLE-3.1) */
+    AE_FC_NORM_EACH,  /* each tap normed separately, weights [n_taps][n_target_embd] (EAGLE-3.1) */
     AE_FC_NORM_JOINT, /* all taps together, weights [n_taps * n_target_embd] (norm_before_fc) */
 } ae_dhead_fc_norm;
 
@@ -85,42 +85,45 @@ typedef struct ae_dhead_hparams {
     uint32_t n_target_embd;  /* width of a tapped row */
     uint32_t n_target_layers; /* 0: not given */
     uint32_t n_taps;
-    /* The residual stream before this layer of the target (0 to n_layers; n_layers: after the last one), or
-     * AERIE_TAP_NORMED; MTP with hyper-connections: all streams, AE_TAP_STREAM and on. */
+    /* The layers of the target whose input the head reads: 0 to n_layers (n_layers: the output of the last one), or
+     * AERIE_TAP_NORMED. MTP with hyper-connections: all streams, AE_TAP_STREAM and following. */
     uint32_t taps[AERIE_MAX_TAPS];
-    uint32_t n_vocab;        /* tokens of the target; 0: not given */
-    uint32_t n_draft;        /* rows of the head's output: size of the draft vocabulary */
+    uint32_t n_vocab;        /* size of the target's vocabulary; 0: not given */
+    uint32_t n_draft;        /* rows of the head's output, which is the size of the draft vocabulary */
     ae_dhead_fc_norm fc_norm;
     bool norm_before_residual; /* EAGLE-3: the residual starts from the normed feature */
     bool feedback_normed;      /* EAGLE-3.1, most MTP: the next step's feature is the normed output */
-    uint32_t window, n_sinks;  /* drafter attention: 0 = all; else the newest `window` rows and the first n_sinks */
+    uint32_t window, n_sinks;  /* the drafter's attention: 0: sees all rows; else the newest `window` rows and the first
+                                * n_sinks */
     uint32_t n_medusa, n_blocks; /* Medusa */
     /* block drafters */
-    uint32_t n_block;        /* rows of a block: the newest token, and masks */
-    int32_t mask;            /* the token in place of those to be predicted; P-EAGLE too */
-    uint32_t n_parallel;     /* P-EAGLE: tokens that a pass predicts, by the newest row and masks; 0: another head */
-    bool from_anchor;        /* row j predicts the token after its own position, so row 0 drafts, too */
+    uint32_t n_block;        /* rows of a block: the newest token and masks */
+    int32_t mask;            /* the token that stands for tokens to be predicted; also of P-EAGLE */
+    uint32_t n_parallel;     /* P-EAGLE: tokens that a pass predicts, by the newest row and masks; 0: not P-EAGLE */
+    bool from_anchor;        /* row j predicts the token after its own position, so row 0 drafts too */
     bool causal;             /* a row sees no later row of its block */
     uint32_t n_markov;       /* rank of DSpark's bias */
     bool conf_markov;        /* the confidence also reads the previous token's contribution to the bias */
-    /* DFlash2, LiLiCorr: taps of the convolutions, 0: there are none; channels that share a coefficient */
+    /* DFlash2, LiLiCorr: taps of the convolutions (0: no convolutions); channels that share a coefficient */
     uint32_t n_conv, conv_group;
-    uint32_t n_pair, n_candidates; /* rank of pair scores, of DFlash2; tokens of a row that get one */
+    uint32_t n_pair, n_candidates; /* rank of DFlash2's pair scores; candidates of a row */
     struct ae_dhead_lattice_hparams {
-        uint32_t width, n_layers, n_heads, n_ff, n_factors; /* width 0: no lattice; n_factors: of `out` and `in` */
-        float vector_eps, scale; /* a vector shorter than vector_eps is divided by that; factor of the scores */
+        uint32_t width, n_layers, n_heads, n_ff, n_factors; /* width 0: no lattice; n_factors: length of the vectors `out` and
+                                                             * `in` */
+        float vector_eps, scale; /* a vector shorter than vector_eps is divided by vector_eps instead of its length; factor of
+                                  * the scores */
     } lattice; /* LiLiCorr */
-    uint32_t n_correct;        /* DFly: width of the correction by the token before; 0: there is none */
-    uint32_t n_layers;         /* EAGLE-1/2: 1; MTP: layers of its blocks; Medusa: 0 */
-    uint32_t n_steps;          /* networks that the layers form: MTP: one each; assistant: all together one; Medusa: 0 */
-    /* MTP: the hyper-parameters of the model that the blocks belong to. Assistant: its own. Otherwise those of the layer:
-     * n_layers, n_embd the head's own width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope, attention, norms,
-     * ffn; no window. Medusa: n_embd only. */
+    uint32_t n_correct;        /* DFly: width of the correction by the token before; 0: there is no correction */
+    uint32_t n_layers;         /* EAGLE-1/2: 1; MTP: the number of layers in its blocks; Medusa: 0 */
+    uint32_t n_steps;          /* networks that the layers form. MTP: one per layer; assistant: one; Medusa: 0 */
+    /* MTP: the hyper-parameters of the model that the blocks belong to. Assistant: its own. Other heads: those of the head's
+     * layers: n_layers, n_embd (the head's own width; EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft, rope, attention,
+     * norms and ffn; no window. Medusa: only n_embd. */
     ae_hparams layer;
 } ae_dhead_hparams;
 
-/* DFlash2, LiLiCorr: around a sublayer. base [2][n_conv][n_embd]: side (before it, after it), tap (0: the row itself), channel.
- * proj [2 * n_conv * n_embd / conv_group, n_embd], rows in the same order by groups of channels. */
+/* DFlash2, LiLiCorr: the convolution around a sublayer. base [2][n_conv][n_embd]: side (before the sublayer, after it), tap (0:
+ * the row itself), channel. proj [2 * n_conv * n_embd / conv_group, n_embd]: rows in the same order, by groups of channels. */
 typedef struct ae_dhead_conv {
     ae_tensor_ref base, proj;
 } ae_dhead_conv;
@@ -130,7 +133,7 @@ typedef struct ae_dhead_linear {
     ae_tensor_ref w, b;
 } ae_dhead_linear;
 
-/* LiLiCorr; M = lattice.width. */
+/* The weights of LiLiCorr's lattice; M = lattice.width. */
 typedef struct ae_dhead_lattice {
     ae_dhead_linear token;   /* [M, n_embd]; NULL: the embedding itself, M = n_embd */
     ae_dhead_linear row, context, feature_up, feature_down; /* [M, n_embd] x 2, [M, 5], [M, M] */
@@ -142,42 +145,43 @@ typedef struct ae_dhead_lattice {
         ae_dhead_linear q, k, v, o, up, down; /* [M, M] x 4, [n_ff, M], [M, n_ff] */
     } layers[AE_DHEAD_MAX_LATTICE];
     const float *slots, *ranks; /* [n_block - 1][M], [n_candidates][M] */
-    /* [n_heads][2 n_block - 1] of scores, by the row of the query less that of the key, + n_block - 1; [n_heads] of scores
-     * within a row, beside it */
+    /* Biases of attention scores. bias [n_heads][2 n_block - 1]: by the row of the query less the row of the key, + n_block -
+     * 1. same_bias [n_heads]: added within a row. */
     const float *bias, *same_bias;
 } ae_dhead_lattice;
 
 typedef struct ae_dhead {
     ae_gguf *gguf;     /* owned; for MTP, owned by `mtp` */
-    /* Owned: the file and weights of MTP blocks or of an assistant; all fields below except to_target are NULL then. Or the
-     * file and layers of a block drafter, besides embedding, fc, hidden_norm, out_norm, output and the fields that only it
-     * has. */
+    /* Owned: the file and weights of MTP blocks or of an assistant; then all fields below except to_target are NULL. Or the
+     * file and layers of a block drafter; then only embedding, fc, hidden_norm, out_norm, output and the fields that only block
+     * drafters have are set. */
     ae_model *mtp;
     ae_arena arena;
-    ae_bound *bound;   /* [tensors of the file]; MTP: mtp's */
+    ae_bound *bound;   /* [tensors of the file]; for MTP, owned by `mtp` */
     ae_dhead_hparams hparams;
     const char *name;  /* general.name, "" if absent */
-    ae_tensor_ref embedding; /* [n_vocab, n_embd]; NULL: the target's */
+    ae_tensor_ref embedding; /* [n_vocab, n_embd]; NULL: the target's embedding is used */
     ae_tensor_ref fc;        /* [n_embd, n_taps * n_target_embd]; EAGLE-1/2: [n_embd, 2 n_embd], embedding first */
     ae_tensor_ref fc_bias;   /* [n_embd] or NULL */
-    /* by hparams.fc_norm: EACH n_taps of [n_target_embd], or one tensor for all; JOINT one */
+    /* hparams.fc_norm EACH: n_taps tensors of [n_target_embd], or one tensor for all; JOINT: one tensor */
     ae_tensor_ref fc_norm[AERIE_MAX_TAPS];
     ae_tensor_ref embd_norm;   /* [n_embd] EAGLE-3: norm of the token's embedding */
     ae_tensor_ref hidden_norm; /* [n_embd] EAGLE-3: norm of the feature; block drafters: norm of fc's output */
-    ae_layer *layers;          /* [n_layers] of EAGLE; of the first wq, wk, wv are [.., 2 n_embd] for EAGLE-3, and attn_norm is
-                                * NULL */
-    ae_tensor_ref mask_hidden; /* [n_taps * n_target_embd] P-EAGLE: what mask rows have for taps; NULL: there are none */
+    ae_layer *layers;          /* [n_layers] of EAGLE; in the first layer of EAGLE-3, wq, wk, wv are [.., 2 n_embd], and
+                                * attn_norm is NULL */
+    ae_tensor_ref mask_hidden; /* [n_taps * n_target_embd] P-EAGLE: what mask rows read instead of taps; NULL: the head has no
+                                * mask rows */
     ae_tensor_ref out_norm;    /* [n_embd] EAGLE-3; NULL: no norm before the output */
-    ae_tensor_ref output;      /* [n_draft, n_embd]; NULL: the target's own */
+    ae_tensor_ref output;      /* [n_draft, n_embd]; NULL: the target's output is used */
     ae_tensor_ref medusa_w[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS]; /* [n_embd, n_embd] */
     ae_tensor_ref medusa_b[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS]; /* [n_embd] or NULL */
     ae_tensor_ref medusa_out[AE_DHEAD_MAX_MEDUSA]; /* [n_draft, n_embd] */
     ae_tensor_ref markov_w1, markov_w2; /* [n_vocab, n_markov], [n_draft, n_markov] DSpark */
-    ae_tensor_ref conf, conf_bias; /* [1, n_embd (+ n_markov)], [1] or NULL: DSpark's confidence; NULL: there is none */
+    ae_tensor_ref conf, conf_bias; /* [1, n_embd (+ n_markov)], [1] or NULL: DSpark's confidence; NULL: the head has none */
     ae_dhead_conv conv[AE_DHEAD_MAX_LAYERS][2]; /* [n_layers] of attention, of the feed-forward block */
     ae_tensor_ref pair_rows, pair_before, pair_after; /* [n_pair, n_embd], [n_vocab, n_pair] x 2: DFlash2 */
-    /* DFly: the weights w of taps in each layer's feature, [n_layers][n_taps]; [n_embd] x 2, [n_correct, 2 n_embd] x 2 and
-     * [n_embd, n_correct]: its correction, NULL: none */
+    /* DFly: the weights w of the taps in each layer's feature, [n_layers][n_taps]; the weights of its correction, [n_embd] x 2,
+     * [n_correct, 2 n_embd] x 2 and [n_embd, n_correct], or NULL */
     float fusion[AE_DHEAD_MAX_LAYERS][AERIE_MAX_TAPS];
     ae_tensor_ref correct_hidden_norm, correct_embd_norm, correct_gate, correct_up, correct_down;
     ae_dhead_lattice lattice;
@@ -195,12 +199,12 @@ void ae_dhead_free(ae_dhead *head);
 /* The facts about a kind that shared code needs. */
 typedef struct ae_dhead_traits {
     const char *name;     /* for people */
-    bool keeps_rows;      /* it has keys and values of its own */
-    bool reads_target;    /* it reads keys and values of the target, and its rows are as wide as the target's */
-    bool fuses;           /* fc is for features alone, not for an embedding and a feature side by side */
-    bool doubles;         /* its attention reads both, side by side */
+    bool keeps_rows;      /* the head has its own keys and values */
+    bool reads_target;    /* the head reads the target's keys and values, and its rows are as wide as the target's */
+    bool fuses;           /* fc reads features alone, not an embedding and a feature side by side */
+    bool doubles;         /* the head's attention reads an embedding and a feature side by side */
     bool blocks;          /* it runs blocks */
-    bool of_model;        /* it is a part of a model's file: it has that model's rotation and output */
+    bool of_model;        /* the head is a part of a model's file, and has that model's rotation and output */
     bool needs_embedding; /* its own, or the target's */
 } ae_dhead_traits;
 extern const ae_dhead_traits ae_dhead_kinds[]; /* by ae_dhead_kind */
@@ -237,8 +241,8 @@ aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_e
 bool ae_dhead_is_arch(const char *arch, size_t n);
 /* Whether a file is a head. A model's file is not, even if it has MTP blocks. */
 bool ae_dhead_is_file(const ae_gguf *gguf);
-/* For assistants: the layer of the target whose keys and values layer i reads: the last one with a window, or without, as layer
- * i. */
+/* For assistants: returns the layer of the target whose keys and values layer i reads: the last one that has a window if layer
+ * i has one, else the last one without. */
 uint32_t ae_dhead_target_layer(const ae_dhead *head, const ae_model *target, uint32_t i);
 /* Returns "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "P-EAGLE", "Medusa", "MTP", "MTP assistant", "DFlash", "DSpark",
  * "DFlash2", "DFly" or "LiLiCorr". Static storage. */

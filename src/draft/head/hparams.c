@@ -208,7 +208,7 @@ static aerie_status read_vocabularies(ae_binder *b, ae_dhead_hparams *h)
     return AERIE_OK;
 }
 
-/* P-EAGLE: a head with a vector for mask rows. */
+/* P-EAGLE: reads the keys of a head that has a vector for mask rows. */
 static aerie_status read_masks(ae_binder *b, ae_dhead_hparams *h)
 {
     uint32_t mask = 0;

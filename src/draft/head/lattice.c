@@ -16,9 +16,9 @@
 #include <math.h>
 #include <string.h>
 
-#define NORM_EPS 1e-5f   /* of the features' layer norm */
-#define LEAST_P 0x1p-40f /* probabilities below are not told apart */
-#define ALIGNED 32       /* elements of heads come in multiples of this, which fast kernels like */
+#define NORM_EPS 1e-5f   /* epsilon of the features' layer norm */
+#define LEAST_P 0x1p-40f /* smaller probabilities are not told apart */
+#define ALIGNED 32       /* a head's number of elements is rounded up to a multiple of this, for which there are fast kernels */
 
 struct ae_dhead_lattice_room {
     ae_backend *backend;
@@ -100,7 +100,7 @@ static void host_layout(ae_layout *l, const ae_dhead_hparams *h, room *r)
     r->tokens_host = ae_layout_add(l, n, sizeof(int32_t));
 }
 
-/* layers [AE_DHEAD_MAX_LATTICE]. They are 16-bit floats, for which all backends have fast kernels. */
+/* layers [AE_DHEAD_MAX_LATTICE]. Keys and values are 16-bit floats, for which all backends have fast kernels. */
 static ae_kv_shape kv_shape(const ae_dhead_hparams *h, const room *r, ae_kv_layer *layers)
 {
     for (uint32_t i = 0; i < h->lattice.n_layers; i++) layers[i] = (ae_kv_layer){h->lattice.n_heads, r->n_wide, 0, false};
@@ -125,7 +125,7 @@ size_t ae_dhead_lattice_bytes(const ae_dhead_hparams *h, const ae_backend *backe
 
 /* ---- Life ------------------------------------------------------------------------------------------------- */
 
-/* A node's place as attention reads it: the further elements of its queries and keys. */
+/* Writes what attention reads of a node's place: the additional elements of its queries and keys. */
 static aerie_status fill_places(const ae_dhead_engine *e, room *r, aerie_error *error)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -168,7 +168,7 @@ static aerie_status fill_numbers(room *r, aerie_error *error)
     int32_t *const to[] = {r->seq, r->pos, r->slot, r->n_inplace, r->path};
     for (size_t i = 0; i < n; i++) {
         x[i] = (int32_t)(i / r->n_nodes);
-        x[n + i] = (int32_t)r->n_nodes - 1; /* all see all of their sequence */
+        x[n + i] = (int32_t)r->n_nodes - 1; /* every node sees all nodes of its sequence */
         x[2 * n + i] = (int32_t)(i % r->n_nodes);
         x[3 * n + i] = (int32_t)r->n_nodes;
     }
@@ -226,7 +226,7 @@ aerie_status ae_dhead_lattice_create(room **out, const ae_dhead_engine *e, aerie
 
 /* ---- A pass ------------------------------------------------------------------------------------------------- */
 
-/* y = linear(x), or y += it; norm: of x before, NULL: none. */
+/* Computes y = linear(x), or adds it to y. norm: of x, before the product; NULL: none. */
 static void linear(const ae_dhead_engine *e, const ae_dhead_net_linear *l, uint32_t n, const float *x, uint32_t n_in,
                    const float *norm, float *y, uint32_t n_out, bool add)
 {
@@ -249,7 +249,7 @@ static void copy(const ae_dhead_engine *e, uint32_t n, uint32_t dim, const float
                                                 .y_stride = y_stride});
 }
 
-/* x = what the candidates are, of n_seqs sequences whose rows of the block are `hidden`. */
+/* Computes x, the nodes' input: what the candidates are, for n_seqs sequences whose block rows are `hidden`. */
 static void begin_nodes(const ae_dhead_engine *e, const float *hidden, uint32_t n_seqs)
 {
     const room *r = e->lattice;
@@ -310,7 +310,7 @@ static void run_layer(const ae_dhead_engine *e, uint32_t i, uint32_t n)
     linear_of_silu(e, &w->layers[i].down, n, r->up, h->lattice.n_ff, r->x, M, true);
 }
 
-/* The vectors out and in of all nodes, and of the newest tokens. */
+/* Computes the vectors out and in of all nodes, and `out` of the newest tokens. */
 static void put_factors(const ae_dhead_engine *e, uint32_t n_seqs)
 {
     const room *r = e->lattice;
@@ -338,7 +338,7 @@ static void put_factors(const ae_dhead_engine *e, uint32_t n_seqs)
     linear(e, &w->first, n_seqs, r->context, M, NULL, r->first, F, false);
 }
 
-/* Tokens and features of all candidates. Where a row has fewer, any token stands for the rest. */
+/* Lists tokens and features of all candidates. A row with fewer candidates is filled with any token. */
 static void tell(room *r, const ae_dhead_hparams *h, const ae_proposal *rows, uint32_t n_rows)
 {
     const uint32_t k = h->n_candidates;
@@ -355,7 +355,7 @@ static void tell(room *r, const ae_dhead_hparams *h, const ae_proposal *rows, ui
     }
 }
 
-/* Vectors of length `scale`, unless they are shorter than eps. */
+/* Scales vectors to length `scale`; one that is shorter than eps is divided by eps instead of its length. */
 static void stretch(float *x, size_t n, uint32_t dim, float eps, float scale)
 {
     for (size_t i = 0; i < n; i++, x += dim) {

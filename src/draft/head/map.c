@@ -44,7 +44,7 @@ static bool decode(map_kind kind, const int64_t *values, size_t i, int64_t n_voc
     return *id >= 0 && *id < n_vocab;
 }
 
-/* The first entry that is not a valid target id in that reading; n if all are valid. */
+/* Returns the index of the first entry that is not a valid target id under that reading; n if all are valid. */
 static size_t first_bad(map_kind kind, const int64_t *values, size_t n, int64_t n_vocab)
 {
     int64_t id;

@@ -16,11 +16,11 @@
 #include "draft/head/grow.h"
 #include "engine/engine.h"
 
-#define MASKS_MAX 31 /* with the newest token a block of 32, as such models are trained */
+#define MASKS_MAX 31 /* together with the newest token a block of 32, the length that such models are trained with */
 
 typedef struct masked_slot {
     ae_tree rows;   /* the newest token, then masks */
-    uint32_t first; /* its first row in the pass */
+    uint32_t first; /* the pass's row of the first of them */
     ae_growth grow; /* request NULL: no draft */
 } masked_slot;
 
@@ -50,7 +50,8 @@ static uint32_t masked_begin(ae_drafter *drafter, const ae_draft_begin *begin)
     return begin->n_shared;
 }
 
-/* Lists the rows of a request's draft. *n_pages: pages that earlier requests of the pass take. False: there is no room. */
+/* Lists the rows of a request's draft. *n_pages: pages that earlier requests of the pass take; this request's are added.
+ * Returns false if there is no room. */
 static bool list_rows(masked_drafter *d, const ae_draft_request *r, uint32_t n_masks, uint32_t *n_pages)
 {
     masked_slot *s = &d->slots[r->slot];
@@ -97,7 +98,7 @@ static aerie_status run_blocks(masked_drafter *d, const ae_draft_request *reques
     return AERIE_OK;
 }
 
-/* Grows the draft of a request from what its masks say. */
+/* Grows the draft of a request from the outputs of its masks. */
 static aerie_status grow(masked_drafter *d, const ae_draft_request *r, aerie_error *error)
 {
     masked_slot *s = &d->slots[r->slot];
@@ -130,7 +131,7 @@ static aerie_status propose(masked_drafter *d, const ae_draft_request *requests,
         AE_TRY(grow(d, &requests[i], error));
         if (s->rows.n - 1 > n_levels) n_levels = s->rows.n - 1;
     }
-    /* as in block.c: the pass is the price of the first level, and all levels cost the same small part more */
+    /* as in block.c: the pass is the cost of the first level, and every level adds the same small part */
     const double whole = ae_time_now() - start, rest = ae_time_now() - ran;
     ae_draft_cost *cost = &d->base.cost;
     *cost = (ae_draft_cost){.n_levels = n_levels < 2 ? 2 : n_levels};

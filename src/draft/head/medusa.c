@@ -21,10 +21,10 @@ typedef struct medusa {
     ae_backend *backend;
     uint32_t n_slots, width;
     uint32_t *n_seen;   /* [n_slots] positions of the slot's sequence that have run */
-    bool *fresh;        /* [n_slots] `newest` belongs to the slot's present sequence */
+    bool *fresh;        /* [n_slots] whether `newest` belongs to the slot's present sequence */
     float *newest;      /* (device) [n_slots][width] */
-    float *wanted;      /* (device) [n_slots][width] of the slots that draft */
-    ae_propose_row *rows;   /* [n_slots][n_medusa] of the slots that draft */
+    float *wanted;      /* (device) [n_slots][width] features of the slots that draft */
+    ae_propose_row *rows;   /* [n_slots][n_medusa] rows of the slots that draft */
     ae_proposal *proposals; /* as many */
 } medusa;
 
@@ -51,7 +51,7 @@ static uint32_t medusa_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
     medusa *d = (medusa *)drafter;
     if (begin->slot >= d->n_slots) return begin->n_shared;
-    /* only the newest row counts, so the target runs one shared position again to have it before the first draft */
+    /* only the newest row counts, so the target runs one shared position again to provide it before the first draft */
     const uint32_t n = begin->n_shared && !begin->idle ? begin->n_shared - 1 : begin->n_shared;
     d->n_seen[begin->slot] = n;
     d->fresh[begin->slot] = false;
@@ -81,7 +81,7 @@ static uint32_t n_levels(const medusa *d, const ae_draft_request *r)
     return n_heads(d) < r->max_depth ? n_heads(d) : r->max_depth;
 }
 
-/* Asks the heads of the wanted levels for their lists; `first`: the output of head 0 for this slot. */
+/* Requests the lists of the heads of the wanted levels; `first`: the output of head 0 for this slot. */
 static void ask(const medusa *d, const ae_draft_request *r, uint32_t first, ae_propose_row *rows)
 {
     const ae_draw *draw = ae_sampler_plain(r->sampler);
@@ -110,7 +110,7 @@ static void grow(const medusa *d, const ae_draft_request *r, const ae_proposal *
     }
 }
 
-/* Whether the newest feature is that of the position before the newest token. */
+/* Whether the newest feature belongs to the position before the newest token. */
 static bool can_draft(const medusa *d, const ae_draft_request *r)
 {
     return d->fresh[r->slot] && d->n_seen[r->slot] + 1 == r->n_tokens;

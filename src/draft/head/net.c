@@ -124,7 +124,7 @@ static void list_medusa(ae_dhead_net *net)
     }
 }
 
-/* The weights beside those of layers. */
+/* The functions that list weights outside of layers. */
 static void (*const lists[])(ae_dhead_net *) = {
     [AE_DHEAD_EAGLE] = list_eagle,         [AE_DHEAD_EAGLE3] = list_eagle, [AE_DHEAD_MEDUSA] = list_medusa,
     [AE_DHEAD_MTP] = list_mtp,             [AE_DHEAD_ASSISTANT] = list_assistant,
@@ -147,7 +147,7 @@ static void list_parts(ae_dhead_net *net)
     }
 }
 
-/* MTP blocks rotate as their target does; the user may have changed its rotation. */
+/* MTP blocks rotate as their target does, and the user may have changed the target's rotation. */
 static aerie_status list_ropes(ae_dhead_net *net, aerie_error *error)
 {
     const ae_hparams *h = &net->head->hparams.layer, *target = &net->target->model->hparams;
@@ -191,27 +191,28 @@ static void free_tables(ae_dhead_net *net)
 
 /* ---- Some rows of the target's output head ------------------------------------------------------------------ */
 
-/* A rank of a group has only some rows of the target's output. */
+/* Whether the target is cut: a rank of a group has only some rows of its output. */
 static bool is_cut(const ae_net *target)
 {
     return target->ranks && target->ranks->kind == AE_RANKS_SPLIT && target->ranks->n > 1;
 }
 
-/* How many ids can be drafted at first, of a head without a map. A smaller draft vocabulary would not match the bias. */
+/* Of a head without a map: how many ids, counted from 0, can be drafted. A smaller draft vocabulary would not match the
+ * bias. */
 static uint32_t first_ids(const ae_dhead *head, const ae_net *target, const ae_dhead_net_options *options)
 {
     const uint32_t n_all = target->model->hparams.n_vocab;
     return options->n_vocab && options->n_vocab < n_all && !head->hparams.n_markov ? options->n_vocab : n_all;
 }
 
-/* Whether a head needs a copy of the target's output, or of some rows of it. */
+/* Whether a head needs a copy of the target's output, or of some of its rows. */
 static bool copies_output(const ae_dhead *head, const ae_net *target, const ae_dhead_net_options *options)
 {
     return ae_dhead_borrows_output(head) && (head->to_target || is_cut(target) ||
                                              first_ids(head, target, options) < target->model->hparams.n_vocab);
 }
 
-/* Chooses the ids that can be drafted: those of the head's map, or the first n_vocab and the ones that end a text. */
+/* Chooses the ids that can be drafted: those of the head's map, or the first n_vocab and those that end a text. */
 static aerie_status choose_rows(ae_dhead_net *net, const ae_dhead_net_options *options, aerie_error *error)
 {
     const ae_model *m = net->target->model;
@@ -270,7 +271,7 @@ static aerie_status trim(ae_dhead_net *net, aerie_error *error)
     return fill_trimmed(net, error);
 }
 
-/* An assistant reads the cache of some of the target's layers, which must be on its own device. */
+/* Checks that the target's layers whose cache an assistant reads are on the assistant's device. */
 static aerie_status check_device(const ae_dhead_net *net, aerie_error *error)
 {
     const ae_net *target = net->target;

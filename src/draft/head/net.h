@@ -23,7 +23,7 @@ typedef struct ae_dhead_step {
     float *own_norm;
 } ae_dhead_step;
 
-/* LiLiCorr, as in ae_dhead_lattice; vectors are device f32. */
+/* A linear map of LiLiCorr, as in ae_dhead_lattice; vectors are device f32. */
 typedef struct ae_dhead_net_linear {
     ae_weight *w;
     float *b;
@@ -49,11 +49,12 @@ typedef struct ae_dhead_net {
     ae_weight **experts;       /* [n_layers][ae_net_n_stacked] the arrays that the layers' experts point to; NULL: none */
     float *fc_bias;            /* device f32 or NULL */
     float *mask_hidden;        /* device f32, P-EAGLE, as in ae_dhead; or NULL */
-    ae_net_hyper end;          /* MTP with hyper-connections: how the streams of a row become the one that the output reads */
+    ae_net_hyper end;          /* MTP with hyper-connections: the weights that combine the streams of a row into the one that
+                                * the output reads */
     float *fc_norm[AERIE_MAX_TAPS]; /* EACH: one per tap, [n_target_embd]; JOINT: only the first, [n_taps * n_target_embd] */
     ae_weight *medusa_w[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS], *medusa_out[AE_DHEAD_MAX_MEDUSA];
     float *medusa_b[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS];
-    ae_weight *markov_w1, *markov_w2, *conf; /* DSpark, as in ae_dhead; conf NULL: it has no confidence */
+    ae_weight *markov_w1, *markov_w2, *conf; /* DSpark, as in ae_dhead; conf NULL: the head computes no confidence */
     float *conf_bias;          /* device f32 or NULL */
     struct ae_dhead_net_conv {
         float *base;     /* device f32, as in ae_dhead_conv */
@@ -63,7 +64,8 @@ typedef struct ae_dhead_net {
     float *correct_hidden_norm, *correct_embd_norm; /* DFly: f32 on the device, as in ae_dhead */
     ae_weight *correct_gate, *correct_up, *correct_down;
     ae_dhead_net_lattice lattice; /* LiLiCorr */
-    double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position; all in one block, which the first one points to */
+    double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position; all arrays are in one block, to which the first one
+                                      * points */
     double rope_magnitude[AE_MAX_ROPES];
     ae_parts parts;
     ae_parts borrowed;         /* the target's token embeddings, if they are on another device than its output */
@@ -76,7 +78,8 @@ typedef struct ae_dhead_net {
 
 typedef struct ae_dhead_net_options {
     ae_load_options load;
-    const struct ae_vocab *vocab; /* the target's, to find the ids that end a text if n_vocab is set; NULL: none are known */
+    const struct ae_vocab *vocab; /* the target's vocabulary, for the ids that end a text if n_vocab is set; NULL: no such ids
+                                   * are known */
     uint32_t n_vocab; /* for a head that uses the target's whole output: draft only the first n_vocab ids (tokenizers number
                        * frequent tokens first) and those that end a text; 0: all ids */
 } ae_dhead_net_options;

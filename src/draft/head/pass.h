@@ -9,13 +9,14 @@
 typedef struct ae_dhead_seq {
     uint32_t forgotten;  /* true rows that the window dropped or that were not kept; except for sinks, the position of a row is
                           * its slot + forgotten */
-    uint32_t gap_end;    /* the first row after the newest gap of unknown rows (ae_dhead_skip); 0: there is no gap */
-    uint32_t n_added;    /* true rows of the pass being built */
-    uint32_t debt;       /* how much lower than their position rows rotate after the newest true one */
-    const ae_media *media; /* [n_media] of the pass being built */
+    uint32_t gap_end;    /* the first row after the newest gap of skipped rows (ae_dhead_skip); 0: there is no gap */
+    uint32_t n_added;    /* true rows that the pass being built has for this sequence */
+    uint32_t debt;       /* position minus rotation of the rows after the newest true one */
+    const ae_media *media; /* [n_media] media for the pass being built */
     uint32_t n_media;
     uint32_t n_drafted;
-    int32_t parent[AERIE_MAX_DRAFT], depth[AERIE_MAX_DRAFT]; /* of drafted rows; rows of depth 1 continue the newest true row */
+    int32_t parent[AERIE_MAX_DRAFT], depth[AERIE_MAX_DRAFT]; /* parents and depths of drafted rows; rows of depth 1 continue the
+                                                              * newest true row */
 } ae_dhead_seq;
 
 struct ae_dhead_engine {
@@ -32,11 +33,11 @@ struct ae_dhead_engine {
 
     /* the rows of the pass being built (host), [n_batch] each */
     uint32_t n_rows, n_out;
-    uint32_t n_chains; /* of true rows; not counted where the head has one step */
-    uint32_t depth; /* of drafted rows: all of a pass have the same, if the head has several layers */
+    uint32_t n_chains; /* chains of true rows; not counted if the head has one step */
+    uint32_t depth; /* depth of the drafted rows: the same for all rows of a pass, if the head has several layers */
     uint32_t i_out; /* the layer whose outputs the pass exported */
-    ae_rows rows;       /* `parent` is not used, because `seqs` has the rows' parents */
-    ae_rows on_device;  /* (device) rows of the running pass; fed_from, out_fed: indices into fed */
+    ae_rows rows;       /* `parent` is not used: `seqs` has the parents */
+    ae_rows on_device;  /* (device) the rows of the running pass; fed_from, out_fed: indices into fed */
     ae_proposal *proposals; /* (device) [n_outputs] */
     int32_t *to_target; /* (device) [n_draft] the target's ids, if the network has a map */
     float *logits_room; /* [n_outputs][n_draft] if the host cannot read device memory; else NULL */
@@ -45,7 +46,8 @@ struct ae_dhead_engine {
     struct ae_dhead_given {
         uint32_t first, n;
         const float *rows; /* lent, [n][n_target_embd] */
-    } *given;           /* [n_batch] of it n_given: rows of the pass whose next position is not a token, but these numbers */
+    } *given;           /* [n_batch], n_given of them used: rows of the pass that read these numbers, since their next position
+                         * is not a token */
     uint32_t n_given;
 
     /* device, f32; H = n_embd, F = n_taps * n_target_embd, W = n_target_embd for an assistant, all streams of a row with
@@ -54,7 +56,7 @@ struct ae_dhead_engine {
     float *g;           /* [n_batch][W] the feature, fused or fed back */
     float *c;           /* [n_batch][2W] embedding | feature, normed for EAGLE-3; with several streams one per stream,
                          * [n_batch][streams][2H] */
-    ae_block block;     /* its arrays x to up, for n_batch rows */
+    ae_block block;     /* activations x to up of a block, for n_batch rows */
     ae_compress_rows compress; /* only `grouped` */
     float *medusa;      /* [n_outputs][H] */
     double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] */
@@ -71,16 +73,16 @@ struct ae_dhead_engine {
     uint32_t n_conf;
     /* DFlash2; C = 2 * n_conv * H / conv_group, T tokens of a turn, P = n_pair */
     float *conv_in, *conv_out; /* [n_batch + 1][H] what a convolution reads; their last row is zero */
-    float *conv_y, *conv_a, *conv_b; /* [n_batch][H] what it gives to a sublayer, and terms of its sum */
+    float *conv_y, *conv_a, *conv_b; /* [n_batch][H] the sublayer's input, and terms of the convolution's sum */
     float *conv_c;      /* [n_batch][C] coefficients */
     int32_t *conv_rows; /* (host) [n_conv][n_batch] the row that each tap of a row sees */
-    float *pair_rows, *pair_before, *pair_after; /* [n_outputs][P], [T][P] x 2 */
+    float *pair_rows, *pair_before, *pair_after; /* vectors of pairs: [n_outputs][P], [T][P] x 2 */
     float *pair_rows_host, *pair_before_host, *pair_after_host; /* (host) the same */
     int32_t *pair_tokens; /* [T] */
     /* LiLiCorr */
     float *anchors;     /* [n_seqs][H] the context feature of each sequence's newest true row */
     struct ae_dhead_lattice_room *lattice;
-    const float *read;  /* the logits of the last pass: logits or linked */
+    const float *read;  /* where the logits of the last pass are: logits or linked */
     float *fed;         /* [n_seqs][1 + AERIE_MAX_DRAFT][n_steps][W] feedback: of the newest true row, then of drafted rows */
 };
 
@@ -107,14 +109,14 @@ typedef enum ae_dhead_pass {
     AE_DHEAD_LATTICE,
 } ae_dhead_pass;
 
-/* forward.c: begins a recorded pass of the rows; more: a hash of whatever else it takes its choices from. */
+/* forward.c: begins a recorded pass of the rows. more: a hash of everything else that its operations depend on. */
 bool ae_dhead_pass_begin(ae_dhead_engine *engine, ae_dhead_pass kind, uint64_t more);
-/* Rows that are all true, or all drafted. */
+/* Runs rows that are all true, or all drafted. */
 void ae_dhead_forward(ae_dhead_engine *engine, bool drafted);
 void ae_dhead_run_layers(ae_dhead_engine *engine, uint32_t i_step);
 void ae_dhead_fuse(ae_dhead_engine *engine); /* computes g of true rows */
-void ae_dhead_turn(ae_dhead_engine *engine); /* computes the rows' rotation angles */
-/* block_conv.c: runs a layer of DFlash2. block: of the rows of the pass. */
+void ae_dhead_turn(ae_dhead_engine *engine); /* computes the rotation angles of the rows */
+/* block_conv.c: runs a layer of DFlash2. block: the activations of the pass's rows. */
 void ae_dhead_conv_layer(ae_dhead_engine *engine, const ae_block *block, uint32_t i);
 void ae_dhead_conv_begin(ae_dhead_engine *engine); /* before a pass of blocks begins */
 /* The most tokens of ae_dhead_run_pairs. */
@@ -122,8 +124,8 @@ static inline size_t ae_dhead_n_paired(const ae_dhead_hparams *h, uint32_t n_seq
 {
     return h->n_pair ? (size_t)n_seqs * (1 + (size_t)h->n_block * h->n_candidates) : 0;
 }
-/* lattice.c: the arrays of LiLiCorr's passes, for heads that have a lattice; how many rows the engine's largest pass must have
- * for them, and how long those rows may be. */
+/* lattice.c: the arrays of LiLiCorr's passes, for heads that have a lattice; the number of rows that the engine's largest pass
+ * must have for them, and the length of those rows. */
 uint32_t ae_dhead_lattice_rows(const ae_dhead_hparams *h);
 uint32_t ae_dhead_lattice_max_in(const ae_dhead_hparams *h);
 size_t ae_dhead_lattice_bytes(const ae_dhead_hparams *h, const ae_backend *backend, uint32_t n_batch, uint32_t n_seqs);
@@ -131,7 +133,7 @@ aerie_status ae_dhead_lattice_create(struct ae_dhead_lattice_room **out, const a
 void ae_dhead_lattice_free(struct ae_dhead_lattice_room *room);
 /* block_pass.c: runs the true rows of a block drafter. */
 void ae_dhead_forward_context(ae_dhead_engine *engine);
-/* engine.c: after the operations of a pass; logits are read at `read` from now on. */
+/* engine.c: called after the operations of a pass; from now on logits are read from `read`. */
 void ae_dhead_end_pass(ae_dhead_engine *engine, const float *read);
 uint32_t ae_dhead_add_row(ae_dhead_engine *engine, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot,
                           uint32_t n_inplace);

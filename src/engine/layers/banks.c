@@ -10,13 +10,14 @@ static size_t stride_of(const ae_block *b)
     return (size_t)b->h->n_banks * b->h->n_embd;
 }
 
-/* The banks that are filled before the mixer of layer i reads; its feed-forward block sees the layer's own, too. */
+/* Returns how many banks are filled before the mixer of layer i reads them; the layer's feed-forward block also sees the
+ * layer's own bank. */
 static uint32_t n_before(const ae_block *b, uint32_t i)
 {
     return (i + b->h->bank_every - 1) / b->h->bank_every;
 }
 
-/* Scores of the first n banks and, after them, of the stream. */
+/* Computes the scores of the first n banks and, after them, of the stream. */
 static void score(const ae_block *b, const ae_weight *weight, uint32_t n)
 {
     for (uint32_t k = 0; k <= n; k++) {

@@ -6,12 +6,12 @@
 
 /* ---- Room -------------------------------------------------------------------------------------------- */
 
-/* The buffers that the widest layers need beside the residual stream. */
+/* The buffers that the widest layers need in addition to the residual stream. */
 typedef struct wants {
     uint32_t q_gate; /* floats per row for queries with their gates */
     uint32_t mla_q, mla_head; /* floats per row */
-    bool y;          /* a block's output is normed or scaled before it is added */
-    bool y2;         /* experts run beside a dense block, or their output is scaled */
+    bool y;          /* some block's output is normed or scaled before it is added */
+    bool y2;         /* experts run in addition to a dense block, or their output is scaled */
     bool normed;     /* experts read the output of a layer norm */
 } wants;
 
@@ -111,7 +111,7 @@ ae_matmul ae_block_input(const ae_block *b, const float *norm, const float *bias
 
 void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, float *y, size_t stride, bool add)
 {
-    /* a rank may have no rows of this weight */
+    /* a rank may hold no rows of this weight */
     if (weight) m->out[m->n_weights++] = (struct ae_matmul_out){weight, bias, y, stride, add};
 }
 
@@ -137,7 +137,7 @@ static void norm_apart(const ae_block *b, const float *norm, const float *bias)
     norm_rows(b, b->normed, norm, bias);
 }
 
-/* The input of a product. Products cannot apply an RMS norm with a bias, so such a norm is computed beforehand. */
+/* Returns the input of a product. Products cannot apply an RMS norm with a bias, so such a norm is computed beforehand. */
 static ae_matmul normed_input(const ae_block *b, const float *norm, const float *bias)
 {
     if (!bias || b->h->layer_norm) return ae_block_input(b, norm, bias);
@@ -262,7 +262,7 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
 }
 
 /* Computes the output of this rank's heads, [n_rows][v_dim], and returns it as the input of the last product. normed: the layer
- * of all ranks, if its queries and keys are normed over all their heads; else NULL. */
+ * as all ranks have it together, if its queries and keys are normed over all their heads; else NULL. */
 static ae_matmul attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, const ae_layer_spec *normed)
 {
     const ae_layer_cut *cut = ae_block_cut(b, l);
@@ -324,7 +324,7 @@ static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_la
 
 /* ---- The source of an encoder-decoder ----------------------------------------------------------------- */
 
-/* Keys and values of the source's rows lie at its positions, in the same layer as those of the text after it. */
+/* Stores keys and values of the source's rows at the source's positions, in the same layer as those of the text after it. */
 void ae_block_source(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const uint32_t n_embd = b->h->n_embd, kv_dim = s->n_kv_heads * s->head_dim;
@@ -344,7 +344,7 @@ void ae_block_source(const ae_block *b, const ae_layer_spec *s, const ae_net_lay
     }
 }
 
-/* Adds what the rows find in their source. */
+/* Lets the rows attend to their source, and adds the result. */
 static void cross(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const uint32_t q_dim = s->n_heads * s->head_dim;
@@ -379,7 +379,7 @@ ae_glu ae_block_glu(ae_activation a)
     return AE_GLU_SILU;
 }
 
-/* The product whose input is the activated gate and up rows, or up alone. */
+/* Returns the product whose input is the activated gate and up rows, or up alone. */
 static ae_matmul glu_product(const ae_block *b, const ae_layer_spec *s, bool gated, uint32_t n_ff)
 {
     return (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_GLU, .x = gated ? b->gate : b->up, .x2 = gated ? b->up : NULL,
@@ -481,7 +481,7 @@ static void leave_latent(const ae_block *b, const ae_layer_spec *s, const ae_net
     if (cut) ae_block_gather_stream(b, to);
 }
 
-/* The part of the block that adds to y, on this rank's columns; `m` has been run as AE_MOE_UP. */
+/* Computes the part of the output that lies in this rank's columns, and adds it to y; `m` has been run as AE_MOE_UP. */
 static void add_down(const ae_block *b, ae_moe *m, const ae_slices *columns, size_t width)
 {
     const uint32_t own = b->group->ranks->own, n = columns->n[own];
@@ -526,7 +526,7 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
         norm_apart(b, norm, bias);
         in = b->normed, norm = NULL;
     }
-    if (early) { /* the router reads the layer's input, the experts the normed stream */
+    if (early) { /* the router reads the layer's input, while the experts read the normed stream */
         norm_apart(b, l->ffn_norm, NULL);
         in = b->input, norm = NULL;
     }
@@ -551,7 +551,7 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     if (latent) leave_latent(b, s, l, norm, y);
 }
 
-/* Adds the chunk experts of those that a row has chosen, with the same weights (GroveMoE). */
+/* Adds the outputs of the chunk experts that belong to a row's chosen experts, with the same weights (GroveMoE). */
 static void chunk_experts(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_expert_hparams *x = &b->h->experts;
@@ -615,7 +615,7 @@ static void scaled_experts(const ae_block *b, const ae_layer_spec *s, const ae_n
     b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, s->experts_scale, b->y2, n, to_y ? b->y : b->x, n});
 }
 
-/* A layer whose mixer is a single projection. */
+/* Runs a layer whose mixer is a single projection. */
 static void linear(const ae_block *b, const ae_net_layer *l, bool to_y)
 {
     ae_matmul m = normed_input(b, l->attn_norm, l->attn_norm_b);
@@ -639,7 +639,7 @@ static ae_mixer mixer_of(const ae_block *b, const ae_layer_spec *s)
     return b->lacks & AE_LACKS_MIXER ? AE_MIXER_NONE : s->mixer;
 }
 
-/* A half of a layer with hyper-connections; nothing at all where the pass leaves the block out. */
+/* Runs a half of a layer with hyper-connections; does nothing if the pass leaves the block out. */
 static void hyper_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     if (mixer_of(b, s) == AE_MIXER_NONE) return;
@@ -658,12 +658,12 @@ static void hyper_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_la
     ae_block_hyper_leave(b);
 }
 
-/* A layer with attention residuals. Its blocks read other rows than they add to. */
+/* Runs a layer with attention residuals. Its blocks read other rows than those that they add to. */
 static void banked_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const uint32_t n = b->h->n_embd;
     ae_block reads = *b;
-    if (mixer_of(b, s) == AE_MIXER_NONE) { /* a draft: the stream goes on */
+    if (mixer_of(b, s) == AE_MIXER_NONE) { /* a draft leaves the mixer out: the stream goes on unchanged */
         (void)ae_block_bank(b, l);
         return;
     }
@@ -738,7 +738,7 @@ void ae_block_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     if (ffn == AE_FFN_DENSE) dense(b, s, l, to_y);
     if (ffn == AE_FFN_CHANNEL_MIX) ae_block_channel_mix(b, l, s->n_ff, to_y);
     const bool chunks = ffn == AE_FFN_EXPERTS && l->c_up;
-    if (chunks) chunk_experts(b, s, l); /* they read the stream before the others add to it */
+    if (chunks) chunk_experts(b, s, l); /* these read the stream before the other experts add to it */
     if (ffn == AE_FFN_EXPERTS && s->experts_scale != 0.0f && s->experts_scale != 1.0f)
         scaled_experts(b, s, l, expert_norm, to_y);
     else if (ffn == AE_FFN_EXPERTS) experts(b, s, l, expert_norm, to_y ? b->y : NULL);

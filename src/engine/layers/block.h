@@ -18,19 +18,20 @@ typedef struct ae_recur_rows {
     float *y;  /* input of the layer's last projection */
 } ae_recur_rows;
 
-/* Scratch of layers with an index, and their choice, which stays there for the layers that take it. */
+/* Scratch of layers with an index, and their choice, which later layers may use. */
 typedef struct ae_selection {
     uint32_t n_most;                /* of a row */
-    int32_t *pos, *n_inplace, *path; /* [n_rows] x 2, [n_rows][n_most] of each group: of attention's places (ae_select) */
+    int32_t *pos, *n_inplace, *path; /* [n_rows] x 2, [n_rows][n_most] for each group: the places that attention reads
+                                      * (ae_select) */
     float *q, *k, *weight;          /* [n_rows][index heads * length], [n_rows][length], [n_rows][index heads] */
 } ae_selection;
 
-/* What layers with compressed rows work on; its layers have no other scratch than this, a selection, and mla_q. With pools of
- * an index there is `index` alone: [n_rows][2 * length]. */
+/* Scratch of layers with compressed rows, which use only this, a selection and mla_q. Models whose index pools keys have only
+ * `index`: [n_rows][2 * length]. */
 typedef struct ae_compress_rows {
-    float *rows, *index; /* [n_rows][2 * parts * head_dim], of the index [n_rows][2 * parts * length]: values, then scores */
+    float *rows, *index; /* [n_rows][2 * parts * head_dim], for the index [n_rows][2 * parts * length]: values, then scores */
     float *grouped;      /* [n_rows][n_groups * n_out] */
-    uint32_t n_most_chosen; /* by an index; the selection's n_most is enough for all layers */
+    uint32_t n_most_chosen; /* most rows that an index chooses; the selection's n_most is enough for all layers */
 } ae_compress_rows;
 
 /* Floats per row of each array; 0: the array does not exist. */
@@ -49,46 +50,47 @@ typedef struct ae_block_group {
 typedef struct ae_given {
     uint32_t first, n;
     const float *rows; /* lent, [n][n_embd] */
-    size_t plane;      /* floats from there to what is added after layer 0, and on to the next layer's */
+    size_t plane;      /* floats from `rows` to the numbers added after layer 0, and from each layer's to the next layer's */
 } ae_given;
 
 typedef struct ae_block {
     const ae_backend_ops *ops;
     ae_stream *stream;
     const ae_hparams *h;
-    /* places in pages, and in the pages of layers with a window: the same rows, other page tables */
+    /* places in pages, and in the pages of layers with a window: the same rows, but other page tables */
     const ae_places *places, *part_places;
     /* places for an encoder's layers with windows, in which a row sees fewer positions; or NULL */
     const ae_places *near_places;
-    /* models with a source: places of what rows see of it, and the rows of the pass that are its own (host) [n_given] */
+    /* models with a source: the places of what rows see of it, and the source's own rows in the pass (host) [n_given] */
     const ae_places *cross_places;
     const ae_given *given;
     uint32_t n_given;
     ae_kv_store *kv, *kv_parts;            /* kv_parts belongs to layers with a window; NULL: there are none */
     uint32_t n_rows;
     float *x;            /* [n_rows][n_embd] residual stream */
-    const float *mixer_in; /* what attention projects in place of the stream, in rows of mixer_in_stride floats; or NULL */
+    const float *mixer_in; /* the rows that attention projects instead of the stream, mixer_in_stride floats apart; or NULL */
     size_t mixer_in_stride;
-    float *y;            /* [n_rows][n_embd] output of a block that is normed or scaled before it is added to the stream */
-    float *y2;           /* [n_rows][n_embd] output of experts that run beside a dense block or are scaled */
+    float *y;            /* [n_rows][n_embd] output of a block, if it is normed or scaled before it is added to the stream */
+    float *y2;           /* [n_rows][n_embd] output of experts, if they run in addition to a dense block or are scaled */
     float *start;        /* [n_rows][n_embd] the start of the stream, with adds_start or crosses */
     float *input;        /* [n_rows][n_embd] the stream before the layer, with keeps_input */
     float *streams;      /* [n_rows][n_streams][n_embd] all streams of rows that have several */
-    float *coef;         /* [n_rows][n_streams * (n_streams + 2)] their coefficients */
+    float *coef;         /* [n_rows][n_streams * (n_streams + 2)] coefficients of the streams */
     /* with hyper_rank: [n_rows][n_streams][n_embd] x 2 normed streams, gates; [n_rows][hyper_rank] */
     float *hyper_in, *hyper_gate, *hyper_low;
     int32_t *memory_ids; /* [n_rows][memory.n_heads] rows of the table, with a memory */
     float *memory_rows;  /* [n_rows][memory.n_heads * memory.width] */
     float *laurel;       /* [n_rows][laurel_rank] */
-    float *banks;        /* [n_rows][n_banks][n_embd] what the stream was before layers that bank it */
-    float *bank_coef;    /* [n_rows][n_banks + 1] their scores and the stream's */
+    float *banks;        /* [n_rows][n_banks][n_embd] the stream as it was before each layer that banks it */
+    float *bank_coef;    /* [n_rows][n_banks + 1] scores of the banks and of the stream */
     float *mixed;        /* [n_rows][n_embd] the sum that a block reads, with n_banks */
     float *normed;       /* [n_rows][n_embd] input of experts when they cannot norm the stream themselves */
     float *q, *k, *v;    /* [n_rows][n_heads * head_dim] of the layer, then [n_rows][n_kv_heads * head_dim] x 2 */
     float *q_gate;       /* [n_rows][2 * n_heads * head_dim], [n_rows][n_heads * head_dim] or [n_rows][n_heads] */
     float *attn;         /* [n_rows][n_heads * head_dim] */
     float *gate, *up;    /* [n_rows][n_ff] */
-    /* in a group only: what experts have between their products, whole, and this rank's columns of what they add to */
+    /* in a group only: activations between the experts' products, of all ranks, and this rank's columns of the rows that
+     * experts add to */
     float *wide_k; /* of a rank in a split, if keys are normed over all heads: [n_rows][n_kv_heads * head_dim]; else NULL */
     float *hidden, *hidden_shared, *narrow; /* [n_rows][n_used][n_ff], [n_rows][n_ff_shared], [n_rows][n_embd or n_latent] */
     float *latent, *latent_sum; /* [n_rows][experts.n_latent] x 2: input and output of experts that work on a narrower stream */
@@ -98,38 +100,38 @@ typedef struct ae_block {
     const float *q_scale; /* [n_rows] or NULL */
     const ae_selection *selection;
     const ae_compress_rows *compress;
-    const int32_t *tokens; /* [n_rows] of the rows, for experts that tokens have from a table */
-    float *adapter;      /* [n_rows][AE_SWITCH_DIM] the first number of each row: that of its adapter; or NULL */
-    const uint8_t *all_lacks; /* (host) [n_layers] as `lacks`, of all layers; NULL: none lacks anything */
+    const int32_t *tokens; /* [n_rows] tokens of the rows, for experts that a table assigns to tokens */
+    float *adapter;      /* [n_rows][AE_SWITCH_DIM] the first number of each row is the number of its adapter; or NULL */
+    const uint8_t *all_lacks; /* (host) [n_layers] `lacks` of all layers; NULL: no layer lacks anything */
     const ae_recur_rows *recur;
     const ae_state_pass *state; /* (host) */
     const float *ple;    /* [n_rows][n_layers][n_embd_layer] embeddings of the rows' tokens for layers; or NULL */
     float *ple_gate, *ple_own; /* [n_rows][n_embd_layer] x 2 */
-    const float *slopes; /* [n_heads] by how much a score falls per position of distance; or NULL */
+    const float *slopes; /* [n_heads] how much a score falls per position of distance; or NULL */
     const float *ones;   /* [AE_MAX_HEAD_DIM] */
     const ae_adapter_rows *adapted; /* (host) the rows that have adapters; NULL: none */
     const ae_block_group *group; /* (host) NULL: this engine is not part of a group */
-    uint32_t lacks;      /* in drafting passes, the AE_LACKS_ bits of the next layer */
+    uint32_t lacks;      /* in drafting passes, the AE_LACKS_ bits of the layer that runs next */
     uint32_t n_experts;  /* with AE_LACKS_EXPERTS: routed experts per row */
 } ae_block;
 
 /* Lays out the arrays x to mla_head for n_rows rows of these layers; arrays that no layer uses stay NULL. */
 void ae_block_layout(ae_layout *layout, const ae_hparams *h, const ae_layer *layers, uint32_t n_layers, size_t n_rows,
                      ae_block *b);
-/* The largest input size of a product in these layers. */
+/* Returns the largest input size of a product in these layers. */
 uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers);
 
 /* x += mixer(norm(x)), then x += ffn(norm(x)), with the layer's own norms, scales and order, and without the parts that `lacks`
  * leaves out. */
 void ae_block_layer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
-/* The two halves of a layer (weights/split.h). */
+/* Run the two halves of a layer (weights/split.h). */
 void ae_block_mixer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 void ae_block_ffn(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 
-/* A layer of a model with a source, for a pass of the source's rows alone: stores its keys and values. */
+/* Stores the source's keys and values in a layer, in a pass of the source's rows alone. */
 void ae_block_source(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 
-/* Rows of which each rank has slices. */
+/* Rows of which each rank has computed slices. */
 typedef struct ae_block_slices {
     float *rows;             /* (device) [n_rows][stride] */
     size_t stride;
@@ -138,25 +140,26 @@ typedef struct ae_block_slices {
     uint32_t n;
 } ae_block_slices;
 
-/* ranks.c: gathers all ranks' slices of these rows [n] in one round, on rank `root`, or on all ranks. */
+/* ranks.c: gathers all ranks' slices of these rows [n] in one round, on rank `root` or on all ranks. */
 void ae_block_gather(const ae_block_group *group, const ae_backend_ops *ops, ae_stream *stream, const ae_block_slices *rows,
                      uint32_t n, int root);
 /* Copies narrow rows [n_rows][n] of this rank's recurrent heads to their places in wide [n_rows][width], and gathers those. */
 void ae_block_gather_recur(const ae_block *b, const float *narrow, uint32_t n, float *wide, uint32_t width);
 /* Gathers b->hidden and b->hidden_shared. */
 void ae_block_gather_hidden(const ae_block *b, uint32_t n_used);
-/* Norms queries and keys, of which a rank has some heads, over all heads of a row (ae_ranks_norms_rows). spec: of all heads. */
+/* Norms queries and keys over all heads of a row, although a rank has only some heads (ae_ranks_norms_rows). spec: that of all
+ * heads. */
 void ae_block_norm_rows(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer, const ae_layer_cut *cut);
 /* Gathers the output of experts that are narrower than the stream. */
 void ae_block_gather_latent(const ae_block *b, float *y);
-/* The product's input is in narrow rows that hold only this rank's columns. Applies its gate, if it has one, gathers the result
- * into wide [n_rows][width], and makes that the product's input. */
+/* Makes the input of a product whole: the input is in narrow rows that hold only this rank's columns. Applies its gate, if it
+ * has one, gathers the result into wide [n_rows][width], and makes that the product's input. */
 void ae_block_gather_input(const ae_block *b, ae_matmul *m, const ae_slices *slices, float *wide, uint32_t width);
-/* Where this rank's columns of stream rows begin; the beginning of the row if the half is not cut. */
+/* Returns where this rank's columns of stream rows begin; the beginning of the row if the half of the layer is not cut. */
 float *ae_block_own(const ae_block *b, float *y, bool is_cut);
-/* Gathers the columns of such rows from all ranks. */
+/* Gathers these columns from all ranks. */
 void ae_block_gather_stream(const ae_block *b, float *y);
-/* How the layer is cut on this rank; NULL: there is no group. */
+/* Returns how the layer is cut on this rank; NULL: there is no group. */
 static inline const ae_layer_cut *ae_block_cut(const ae_block *b, const ae_net_layer *layer)
 {
     return b->group && b->group->ranks->kind == AE_RANKS_SPLIT ? &b->group->ranks->layers[layer->index] : NULL;
@@ -168,9 +171,11 @@ void ae_block_mla(const ae_block *b, const ae_layer_spec *spec, const ae_net_lay
 /* choice.c: layers that choose what they attend to. Puts the index keys (in selection->k) into the cache and chooses by the
  * queries and weights there, which are rotated, and normed if the layer has norms for it. */
 void ae_block_choose(const ae_block *b, const ae_net_layer *layer);
-/* The queries and keys of an index that reads the input of the layer's own projections, m, before ae_block_choose. */
+/* Adds to m the queries and keys of an index that reads the input of the layer's own projections. Call it before
+ * ae_block_choose. */
 void ae_block_index_rows(const ae_block *b, const ae_net_layer *layer, const ae_matmul *m);
-/* Where attention of a layer finds what the rows chose. In a pass that leaves the choosing layer out they see all. */
+/* Returns where a layer's attention finds the positions that the rows chose. In a pass that leaves the choosing layer out, rows
+ * see all positions. */
 ae_places ae_block_chosen(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 
 /* switch.c: adapters that tokens choose. find: from queries, keys and values [3][n_batch][AE_SWITCH_DIM], which are stored in
@@ -223,7 +228,7 @@ ae_matmul ae_block_input(const ae_block *b, const float *norm, const float *bias
 void ae_block_matmul(const ae_block *b, const ae_matmul *m);
 void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, float *y, size_t stride, bool add);
 
-/* recur.c: the mixers of layers that keep a recurrent state, instead of a KV cache or beside it. Writes the result to y
+/* recur.c: the mixers of layers that keep a recurrent state, instead of a KV cache or in addition to it. Writes the result to y
  * [n_rows][n_embd], or adds it. */
 void ae_block_recur(const ae_block *b, const ae_net_layer *layer, float *y, bool add);
 ae_recur_widths ae_block_recur_widths(const ae_recur_hparams *recur);
@@ -232,9 +237,9 @@ ae_recur_widths ae_block_recur_widths(const ae_recur_hparams *recur);
 void ae_block_wkv(const ae_block *b, const ae_net_layer *layer);
 void ae_block_channel_mix(const ae_block *b, const ae_net_layer *layer, uint32_t n_ff, bool to_y);
 ae_recur_widths ae_block_wkv_widths(const ae_recur_hparams *recur);
-/* WKV7: [n_rows][n_embd] the values of the model's first layer, which later layers read. */
+/* WKV7: returns [n_rows][n_embd], the values of the model's first layer, which later layers read. */
 float *ae_block_first_values(const ae_recur_rows *rows);
-/* The state that such a layer keeps, and its weights (NULL: not loaded yet). */
+/* Returns the state that such a layer keeps, and its weights (NULL: not loaded yet). */
 ae_state_layer ae_block_recur_state(const ae_recur_hparams *recur, const ae_net_recur *weights);
 
 #endif

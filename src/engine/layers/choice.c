@@ -21,7 +21,7 @@ static void rotate(const ae_block *b, float *x, uint32_t n_heads, int rope)
                                            .cos = b->cos[rope], .sin = b->sin[rope], .x = x});
 }
 
-/* Norms and rotates queries and means of keys, whose positions differ. All heads of the index weigh as much. */
+/* Norms and rotates queries and means of keys, whose positions differ. All heads of the index have the same weight. */
 static void turn_means(const ae_block *b, const ae_net_layer *l)
 {
     const ae_index_hparams *x = &b->h->index;
@@ -42,7 +42,7 @@ void ae_block_choose(const ae_block *b, const ae_net_layer *l)
     const ae_index_hparams *x = &b->h->index;
     const ae_selection *to = b->selection;
     const ae_rope *rope = &b->h->ropes[0];
-    const bool normed = l->mla.index_q_norm; /* otherwise the key is normed already, and queries are not */
+    const bool normed = l->mla.index_q_norm; /* otherwise the key is already normed, and queries have no norm */
     if (x->pool)
         b->ops->compress(b->stream, &(ae_compress){
             .places = b->part_places, .kv = b->kv_parts, .layer = l->compress.index.kept, .dim = x->head_dim, .n_parts = 1,

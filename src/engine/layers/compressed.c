@@ -18,7 +18,7 @@ static void norm(const ae_block *b, float *x, uint32_t n_groups, uint32_t dim, c
                                        .x_stride = (size_t)n_groups * dim, .weight = weight, .eps = b->h->norm_eps});
 }
 
-/* Rotates the last values of heads. */
+/* Rotates the last values of each head. */
 static void rotate(const ae_block *b, int rope, float *x, uint32_t n_heads, uint32_t dim, bool back)
 {
     const uint32_t n_rot = b->h->ropes[rope].n_rot;
@@ -62,7 +62,7 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     rotate(b, s->rope, b->k, 1, s->head_dim, false);
 }
 
-/* Writes rows, which are keys and values, to the pages of a layer. */
+/* Writes rows, which serve as keys and values, to the pages of a layer. */
 static void store(const ae_block *b, const ae_places *places, ae_kv_store *kv, uint32_t layer, uint32_t dim, float *x)
 {
     b->ops->rope_kv(b->stream, &(ae_rope_kv){.places = places, .kv = kv, .layer = layer, .n_kv_heads = 1, .head_dim = dim,
@@ -79,7 +79,7 @@ static void compress(const ae_block *b, const ae_layer_spec *s, const ae_net_com
     rotate(b, s->late_rope, x, 1, d, false);
 }
 
-/* Keeps compressed rows, and lists those that rows attend to. */
+/* Stores compressed rows, and lists those that rows attend to. */
 static void choose(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_index_hparams *x = &b->h->index;

@@ -15,7 +15,7 @@ static uint32_t coef_stride(const ae_block *b)
     return b->h->n_streams * (2 + b->h->n_streams);
 }
 
-/* Computes the coefficients; n_iterations 0: those of the model's end. */
+/* Computes the coefficients. n_iterations 0: those at the end of the model. */
 static void coefficients(const ae_block *b, const ae_net_hyper *l, uint32_t n_iterations)
 {
     ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_RMSNORM, .x = b->streams, .x_stride = stride_of(b), .norm = b->ones,
@@ -54,8 +54,8 @@ static void mean(const ae_block *b, const float *rows)
     map(b, b->x, n, n, 1.0f / (float)c, NULL);
 }
 
-/* The form of low rank: b->x becomes the mean of the normed streams, each value through a gate. Where a block will add to the
- * streams, the coefficients for it follow those that the other form has for its sum. */
+/* The low-rank form: b->x becomes the mean of the normed streams, each value multiplied by a gate. The coefficients for a block
+ * that will add to the streams lie in b->coef after the places that the other form uses for its sum. */
 static void enter_low(const ae_block *b, const ae_net_hyper *l)
 {
     const uint32_t n = b->h->n_embd, c = b->h->n_streams, wide = c * n, rank = b->h->hyper_rank;

@@ -6,11 +6,11 @@
  * Owns nothing. */
 #include "engine/layers/block.h"
 
-/* Index keys and the weights of the index's heads. */
+/* Computes index keys and the weights of the index's heads. */
 static void project_keys(const ae_block *b, const ae_net_layer *l)
 {
     const ae_index_hparams *x = &b->h->index;
-    float *keys = x->pool ? b->compress->index : b->selection->k; /* beside the gates, from which pools are made */
+    float *keys = x->pool ? b->compress->index : b->selection->k; /* next to the gates from which pools are made */
     const size_t stride = (x->pool ? 2 : 1) * (size_t)x->head_dim;
     ae_matmul m = ae_block_input(b, l->attn_norm, l->attn_norm_b);
     if (b->mixer_in) m.x = b->mixer_in, m.x_stride = b->mixer_in_stride;
@@ -23,7 +23,7 @@ static void project_keys(const ae_block *b, const ae_net_layer *l)
                                        .layer = true, .bias = l->mla.index_k_norm_b});
 }
 
-/* Computes the queries of all heads into b->mla_head, and the rows to be kept into b->k. */
+/* Computes the queries of all heads into b->mla_head, and the rows to store into b->k. */
 static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_mla_hparams *h = &s->mla;
@@ -60,7 +60,7 @@ static void zero(const ae_block *b, float *x, uint32_t n_rows, uint32_t dim, siz
     b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_ZERO, .n_rows = n_rows, .dim = dim, .x = x, .x_stride = stride});
 }
 
-/* Projects the queries into the space of the rows: b->q. Where nothing rotates, the rows get their zeros. */
+/* Projects the queries into the space of the rows: b->q. If nothing rotates, fills the rotated part with zeros. */
 static void enter(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_mla_hparams *h = &s->mla;

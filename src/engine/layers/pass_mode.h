@@ -9,15 +9,15 @@
 
 struct ae_adapter;
 
-#define AE_LACKS_EXPERTS 1u /* bits of a layer: its rows use only n_experts of the routed experts */
+#define AE_LACKS_EXPERTS 1u /* bit of a layer: its rows use only n_experts of the routed experts */
 #define AE_LACKS_MIXER 2u   /* its attention is left out */
 #define AE_LACKS_FFN 4u     /* its feed-forward block is left out */
 
 typedef struct ae_pass_mode {
-    uint32_t n_experts;   /* at most what the model uses; 0: the shared expert alone */
+    uint32_t n_experts;   /* at most as many as the model uses; 0: only the shared expert */
     const uint8_t *lacks; /* [n_layers] AE_LACKS_ bits, the same in all such passes of an engine. Recurrent layers, and
                            * attention whose keys and values other layers read, cannot be left out. */
-    const struct ae_adapter *adapter; /* joins those of each sequence, with a scale of 1; NULL: none */
+    const struct ae_adapter *adapter; /* added to the adapters of each sequence, with a scale of 1; NULL: none */
 } ae_pass_mode;
 
 #endif

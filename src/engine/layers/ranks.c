@@ -60,7 +60,7 @@ void ae_block_gather_hidden(const ae_block *b, uint32_t n_used)
 {
     const ae_ranks *r = b->group->ranks;
     const ae_expert_hparams *x = &b->h->experts;
-    const bool shared = x->n_ff_shared && !x->n_latent; /* else it is a block of its own */
+    const bool shared = x->n_ff_shared && !x->n_latent; /* otherwise the shared expert runs as a block of its own */
     const ae_block_slices parts[] = {{b->hidden, x->n_ff, b->n_rows * n_used, &r->expert_ff, 1},
                                      {b->hidden_shared, x->n_ff_shared, b->n_rows, &r->shared_ff, 1}};
     const uint32_t first = n_used ? 0 : 1, n = (n_used > 0) + shared;

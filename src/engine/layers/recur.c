@@ -75,7 +75,7 @@ static void delta(const ae_block *b, const ae_recur_hparams *r, const ae_net_lay
                                                 .weight = w->norm, .sigmoid = r->sigmoid, .eps = h->norm_eps});
 }
 
-/* A product over some columns of rows. */
+/* Computes a product over some columns of rows. */
 static void product_of(const ae_block *b, const float *x, size_t stride, const ae_weight *weight, float *y, size_t y_stride)
 {
     ae_block_matmul(b, &(ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = x, .x_stride = stride, .n_weights = 1,
@@ -144,20 +144,20 @@ static void norm_part(const ae_block *b, float *x, uint32_t stride, uint32_t n, 
                                            .weight = own, .eps = b->h->norm_eps});
 }
 
-/* How the mixer is cut on this rank; NULL: it is not. */
+/* Returns how the mixer is cut on this rank; NULL: it is not cut. */
 static const ae_recur_cut *cut_of(const ae_block *b, const ae_net_layer *l)
 {
     const ae_layer_cut *cut = ae_block_cut(b, l);
     return cut && cut->recur ? &b->group->ranks->recur : NULL;
 }
 
-/* The input of the last projection, of all heads. */
+/* Returns the input width of the last projection, for all heads. */
 static uint32_t n_values(const ae_recur_hparams *r)
 {
     return ae_block_recur_widths(r).y;
 }
 
-/* The convolution's output in rows of stride floats, of all heads: what it computes keys and time steps of. */
+/* Returns the convolution's output of all heads, in rows of stride floats, from which keys and time steps are computed. */
 static const float *all_channels(const ae_block *b, const ae_net_layer *l, const float *c, uint32_t stride, uint32_t *width)
 {
     *width = stride;
@@ -228,7 +228,8 @@ static void plamo2(const ae_block *b, const ae_recur_hparams *r, const ae_net_la
                                                 .z = z, .z_stride = n});
 }
 
-/* Linear attention is Mamba2's recurrence with time steps of 1: keys and queries are B and C, values are what it keeps. */
+/* Linear attention is Mamba2's recurrence with time steps of 1: keys and queries take the places of B and C, values that of its
+ * input. */
 static void lightning(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer *l, uint32_t i_state)
 {
     const ae_net_recur *w = &l->recur;
@@ -254,7 +255,7 @@ static void shortconv(const ae_block *b, const ae_recur_hparams *r, const ae_net
                                                 .gate = b->recur->in + n, .y = b->recur->y, .y_stride = n});
 }
 
-/* The mixer but for its last projection, of the heads that `r` counts. */
+/* Computes the mixer without its last projection, for the heads that `r` counts. */
 static void heads(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer *l, bool norms)
 {
     const uint32_t i_state = l->recur.i_state;
@@ -272,7 +273,7 @@ static void heads(const ae_block *b, const ae_recur_hparams *r, const ae_net_lay
     }
 }
 
-/* This rank's heads, and the gather of what all ranks have computed: rows of recur->in. */
+/* Computes this rank's heads, and gathers what all ranks have computed into rows of recur->in. */
 static void gather_heads(const ae_block *b, const ae_recur_cut *cut, const ae_net_layer *l)
 {
     const ae_recur_hparams *r = &b->h->recur;

@@ -28,14 +28,14 @@ static void map(const ae_block *b, ae_map_kind kind, float *x, uint32_t dim, flo
     b->ops->map(b->stream, &(ae_map){.kind = kind, .n_rows = b->n_rows, .dim = dim, .x = x, .x_stride = dim, .a = a});
 }
 
-/* Gives rows of a stream the root mean square that the rows `like` have. */
+/* Scales the rows of a stream to the root mean square of the rows `like`. */
 static void match(const ae_block *b, float *x, size_t stride, const float *like, size_t like_stride)
 {
     b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_MATCH, .n_rows = b->n_rows, .dim = b->h->n_embd, .x = x, .x_stride = stride,
                                      .x2 = like, .x2_stride = like_stride, .a = 1e-5f});
 }
 
-/* Writes n coefficients of b->x to b->coef: tanh of the router's numbers, times the matrix of n rows, plus the bias. */
+/* Writes n coefficients of b->x to b->coef: tanh of the router's output, times the matrix with n rows, plus the bias. */
 static void coefficients(const ae_block *b, const ae_weight *router, const float *norm, const ae_weight *matrix,
                          const float *bias, uint32_t n)
 {

@@ -7,8 +7,8 @@
  * steps have in between; then the bonus of heads. */
 #include "engine/layers/block.h"
 
-#define NORM_EPS 64e-5f /* of the norm of heads, in all published models */
-#define N_MIXED 6       /* inputs of the mixer at most */
+#define NORM_EPS 64e-5f /* epsilon of the heads' norm, in all published models */
+#define N_MIXED 6       /* most inputs of the mixer */
 
 enum plane { FIRST_V, R, K, V, DECAY, RATE, BLEND, GATE, N_PLANES };
 
@@ -17,7 +17,7 @@ static uint32_t width_of(const ae_recur_hparams *r)
     return r->n_heads * r->key_dim;
 }
 
-/* Floats of a row between two steps. */
+/* Returns how many floats of a row lie between a product's two steps. */
 static uint32_t between(const ae_recur_hparams *r)
 {
     return 5 * r->n_mix + r->n_decay + r->n_rate + r->n_blend + r->n_gate;
@@ -39,7 +39,7 @@ float *ae_block_first_values(const ae_recur_rows *rows)
     return rows->ab;
 }
 
-/* The normed stream, and the difference of the row before to it. */
+/* Computes the normed stream, and for each row the row before it minus the row. */
 static void shift(const ae_block *b, const ae_net_layer *l, const float *norm, const float *bias, uint32_t first)
 {
     const ae_hparams *h = b->h;
@@ -53,7 +53,8 @@ static void shift(const ae_block *b, const ae_net_layer *l, const float *norm, c
                                        .n = e, .y = b->recur->c, .y_stride = e});
 }
 
-/* Inputs [at, at + n) of `of` become the row with so much of the difference as the weights say; by: and as stands there. */
+/* Computes inputs [at, at + n) of `of`: the row plus the difference times the weights. by: the weights are increased by the
+ * numbers that are already there. */
 static void mix(const ae_block *b, uint32_t at, uint32_t n, uint32_t of, const float *weight, bool by)
 {
     const uint32_t e = b->h->n_embd;
@@ -101,7 +102,7 @@ static void recur(const ae_block *b, const ae_net_layer *l, float *bonus)
                                          .y = b->recur->y, .y_stride = e});
 }
 
-/* Heads of keys or values, each for several heads of the state, from a plane of their own. */
+/* Copies heads of keys or values, which each serve several heads of the state, from a plane of their own. */
 static void spread(const ae_block *b, enum plane from, enum plane to)
 {
     const ae_recur_hparams *r = &b->h->recur;
@@ -141,7 +142,7 @@ static void wkv6(const ae_block *b, const ae_net_layer *l, float *low)
                                                    .sigmoid = !w->first, .eps = NORM_EPS});
 }
 
-/* Values join those of the first layer, as far as the row says. */
+/* Blends the values with those of the first layer, by the row's own factors. */
 static void blend_values(const ae_block *b, const ae_net_wkv *w, rows low)
 {
     const uint32_t e = b->h->n_embd;

@@ -11,7 +11,7 @@
 
 /* ---- Order ----------------------------------------------------------------------------------------------------- */
 
-/* Number of windows along a side of n patches. */
+/* Returns the number of windows along a side of n patches. */
 static uint32_t n_along(const ae_tower_model *m, uint32_t n)
 {
     const uint32_t side = m->window * m->merge;
@@ -69,8 +69,8 @@ void tower_cut(ae_tower *t, const ae_image *image, const tower_view *v)
 
 /* ---- Learned positions ----------------------------------------------------------------------------------------- */
 
-/* Maps place i of n to a table of n_table places with the same ends: returns the place below it, and in *part the fraction
- * beyond that place. */
+/* Maps place i of n to a table of n_table places whose ends coincide with it: returns the place below, and in *part the
+ * fraction beyond that place. */
 static uint32_t aligned(uint32_t i, uint32_t n, uint32_t n_table, float *part)
 {
     const float at = n > 1 ? (float)i * ((float)(n_table - 1) / (float)(n - 1)) : 0.0f;
@@ -91,7 +91,7 @@ static void put_aligned(const ae_tower *t, uint32_t side, const tower_view *v, u
     for (uint32_t i = 0; i < e; i++) out[i] = fmaf(w11, d[i], fmaf(w10, c[i], fmaf(w01, b[i], w00 * a[i])));
 }
 
-/* Maps place i of n to a table of n_table places by its middle; may lie before the first place or after the last one. */
+/* Maps the middle of place i of n to a table of n_table places; may lie before the first place or after the last one. */
 static float middle(uint32_t i, uint32_t n, uint32_t n_table)
 {
     return ((float)i + 0.5f) * ((float)n_table / (float)n) - 0.5f;
@@ -141,8 +141,8 @@ static void put_bicubic(const ae_tower *t, uint32_t side, const tower_view *v, u
         }
 }
 
-/* The weights of place i of n over a table of n_table places; the filter is wider if the table is finer. Returns the first
- * place, and the number of weights in *n_used. */
+/* Computes the weights of place i of n over a table of n_table places; the filter is wider if the table is finer. Returns the
+ * first place, and the number of weights in *n_used. */
 static uint32_t antialias(uint32_t i, uint32_t n, uint32_t n_table, float *weights, uint32_t *n_used)
 {
     const double scale = (double)n_table / n, wide = scale > 1 ? scale : 1, centre = (i + 0.5) * scale;

@@ -7,12 +7,13 @@
 #include "engine/rows.h"
 #include "engine/tower.h"
 
-#define AE_TOWER_FFN_ROWS 512 /* rows of a product or a feed-forward block that are computed at once; no bit depends on it */
+#define AE_TOWER_FFN_ROWS 512 /* rows of a product or a feed-forward block that are computed at once; results do not depend on
+                               * it */
 
 /* The parts of a block on the device that ae_net_layer does not hold. */
 typedef struct tower_block {
     float *scale[2], *out_scale;
-    float *q_norm, *k_norm; /* in the order of rotated heads; NULL: the layer's own */
+    float *q_norm, *k_norm; /* in the order of rotated heads; NULL: the layer's own are used */
     ae_weight *deep_1, *deep_2;
     float *deep_norm, *deep_norm_b, *deep_1_b, *deep_2_b;
 } tower_block;
@@ -50,12 +51,12 @@ struct ae_tower {
     float *gate, *up;      /* [AE_TOWER_FFN_ROWS][...] */
     float *bounded;        /* [AE_TOWER_FFN_ROWS][widest input of products with bounds]; or NULL */
     float *cos, *sin;      /* [n_room][head_dim / 2] */
-    /* in one room: before the first block pixels and y; in a block y, q, k, v and attn (which is k, if heads are not reordered,
-     * and y is q, if nothing is done to what is added to the stream); for the projector the rest */
+    /* These share memory. Before the first block: pixels and y. In a block: y, q, k, v and attn (which is k unless heads are
+     * reordered, and y is q if a half's output is added unchanged). For the projector: the others. */
     float *y, *q, *k, *v, *attn; /* [n_room][...] */
     float *pixels;         /* [n_room][3 * patch * patch] */
-    float *merged, *part, *hidden, *out; /* [n_tokens][...] the projector's input, one patch of it, the values between its two
-                                          * matrices, and its output */
+    float *merged, *part, *hidden, *out; /* [n_tokens][...] the projector's input, one patch of it, the activations between its
+                                          * two matrices, and its output */
     /* (host) */
     float *pixels_host, *x_host, *merged_host, *angles_host;
     float *deep_host;      /* [n_deep][n_tokens][n_out] */
@@ -68,7 +69,7 @@ static inline uint32_t tower_patch_floats(const ae_tower_model *m)
     return 3 * m->patch * m->patch;
 }
 
-/* Floats per token after its patches are merged. */
+/* Returns the floats of a token after its patches are merged. */
 static inline uint32_t tower_merged_floats(const ae_tower_model *m)
 {
     return m->hparams.n_embd * (m->type->merge == AE_TOWER_POOL ? 1 : m->merge * m->merge);
@@ -78,7 +79,7 @@ static inline uint32_t tower_merged_floats(const ae_tower_model *m)
 
 /* Fills order and place: the rows of a window are adjacent; without windows patches are in order of lines. */
 void tower_order(ae_tower *t, const tower_view *view);
-/* Number of rows of window i_window; 0: there is no such window. */
+/* Returns the number of rows of window i_window; 0: there is no such window. */
 uint32_t tower_window_rows(const ae_tower_model *m, const tower_view *view, uint32_t i_window);
 uint32_t tower_n_windows(const ae_tower_model *m, uint32_t across, uint32_t down);
 /* Fills pixels_host: patch by patch, each in order channel, y, x. */

@@ -12,7 +12,7 @@
 #define MAX_VIEWS 256
 #define MAX_PATCHES 65536u
 
-/* Scales the sides so that the longer one is `longest`, in the way of Idefics3: the other is rounded down and made even. */
+/* Scales the sides so that the longer one is `longest`, as Idefics3 does: the other is rounded down and made even. */
 static void to_longest(uint32_t w, uint32_t h, uint32_t longest, uint32_t *out_w, uint32_t *out_h)
 {
     const double ratio = (double)w / h;
@@ -83,7 +83,7 @@ static void plan_any(const ae_tower_model *m, uint32_t width, uint32_t height, a
     p->n_views = 1;
 }
 
-/* Enlarges a picture that is narrower or lower than a token. */
+/* Enlarges a picture that is narrower or lower than one token. */
 static void enlarge_small(ae_tower_small how, uint32_t unit, uint32_t *width, uint32_t *height)
 {
     const double w = *width, h = *height, f = unit;
@@ -96,8 +96,8 @@ static void enlarge_small(ae_tower_small how, uint32_t unit, uint32_t *width, ui
     }
 }
 
-/* Finds sides of about the picture's ratio that are multiples of `unit`, with the number of pixels within limits: smart_resize.
- * Qwen's version may round a short side to 0 before it looks at the limits. */
+/* Finds sides of about the picture's ratio that are multiples of `unit`, with a number of pixels within the limits
+ * (smart_resize). Qwen's version may round a short side to 0 before it checks the limits. */
 static void smart(uint32_t width, uint32_t height, uint32_t unit, double least, double most, ae_tower_small small, uint32_t *w,
                   uint32_t *h)
 {

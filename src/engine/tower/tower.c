@@ -105,7 +105,7 @@ static aerie_status turn_norms(ae_tower *t, aerie_error *error)
     return AERIE_OK;
 }
 
-/* Bytes of the learned positions from which those of a view are computed on the host; 0: they are not. */
+/* Returns the floats of the learned positions from which the host computes those of a view; 0: it does not. */
 static size_t n_table_floats(const ae_tower_model *m)
 {
     if (!m->positions || m->type->positions == AE_TOWER_POS_TABLE) return 0;
@@ -159,7 +159,7 @@ static bool has_bounds(const ae_tower_model *m)
     return has;
 }
 
-/* Whether something is done to what a half of some block adds to the stream. */
+/* Whether some block norms or scales a half's output before adding it to the stream. */
 static bool has_joins(const ae_tower_model *m)
 {
     bool has = has_bounds(m);
@@ -168,7 +168,7 @@ static bool has_joins(const ae_tower_model *m)
     return has;
 }
 
-/* What is not needed at the same time lies in the same room. */
+/* Lays out arrays that are not needed at the same time in the same memory. */
 static void shared_layout(ae_layout *l, ae_tower *t)
 {
     const ae_tower_model *m = t->model;
@@ -243,7 +243,7 @@ static void free_room(ae_tower *t)
     t->n_room = t->n_windows = 0;
 }
 
-/* layer: lent while the options are used. windows: of the cache in which each window is a sequence. */
+/* layer: lent while the options are used. windows: for the cache in which each window is a sequence. */
 static ae_kv_options kv_options(const ae_tower *t, ae_kv_layer *layer, bool windows)
 {
     const ae_tower_model *m = t->model;
@@ -278,7 +278,7 @@ static ae_stream_options stream_options(const ae_tower *t, uint32_t n_threads)
                                .max_in = widest, .pool = t->pool};
 }
 
-/* Allocates for n_room rows and n_windows windows; after a failure free_room releases what there is. */
+/* Allocates memory for n_room rows and n_windows windows; after a failure free_room releases what was allocated. */
 static aerie_status make_room(ae_tower *t, aerie_error *error)
 {
     ae_layout l = {0};
@@ -301,7 +301,7 @@ static aerie_status make_room(ae_tower *t, aerie_error *error)
     return t->model->hparams.n_layers ? make_kvs(t, error) : AERIE_OK;
 }
 
-/* Counts what make_room would take; SIZE_MAX: more than can be addressed. */
+/* Counts the bytes that make_room would allocate; SIZE_MAX if they overflow. */
 static size_t count_room(ae_tower *t, uint32_t n_threads)
 {
     const ae_stream_options stream = stream_options(t, n_threads);
@@ -354,7 +354,7 @@ static aerie_status need_room(ae_tower *t, const tower_view *v, aerie_error *err
     free_room(t);
     t->n_room = n, t->n_windows = n_windows;
     const aerie_status status = make_room(t, error);
-    if (status != AERIE_OK) free_room(t); /* the next view starts without memory */
+    if (status != AERIE_OK) free_room(t); /* the next view starts without any memory */
     return status;
 }
 
@@ -537,8 +537,8 @@ static ae_image_filter filter_of(const ae_tower_type *type)
     return type->lanczos ? AE_IMAGE_LANCZOS : type->bicubic ? AE_IMAGE_BICUBIC : AE_IMAGE_BILINEAR;
 }
 
-/* Cuts view i out of a picture that has the plan's size. If the picture was first resized by its longest side, the view of the
- * whole picture is made from that intermediate size, otherwise from the original. */
+/* Cuts view i out of a picture that has the plan's size. The view of the whole picture is made from the intermediate picture if
+ * there was one (resized by its longest side), otherwise from the original. */
 static aerie_status take_view(const ae_tower *t, const ae_image *image, const ae_image *resized, const ae_tower_plan *plan,
                               uint32_t i, ae_image *view, aerie_error *error)
 {
@@ -550,7 +550,7 @@ static aerie_status take_view(const ae_tower *t, const ae_image *image, const ae
     return ae_image_resize(view, from_resized ? resized : image, w, h, filter_of(t->model->type), error);
 }
 
-/* Puts a picture in the middle of a square, and resizes that. */
+/* Puts a picture in the middle of a square, and resizes the square. */
 static aerie_status resize_square(const ae_tower *t, const ae_image *image, const ae_tower_plan *plan, ae_image *whole,
                                   aerie_error *error)
 {
@@ -562,7 +562,7 @@ static aerie_status resize_square(const ae_tower *t, const ae_image *image, cons
     return status;
 }
 
-/* Reduces a picture, and adds black to the right and below. */
+/* Reduces a picture, and adds black at its right and bottom. */
 static aerie_status resize_fit(const ae_tower *t, const ae_image *image, const ae_tower_plan *plan, ae_image *whole,
                                aerie_error *error)
 {

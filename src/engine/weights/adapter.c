@@ -83,8 +83,8 @@ static aerie_status check_shapes(const ae_adapter *a, const char *name, ae_tenso
                    path, name, (long long)x->ne[0], (long long)y->ne[1], (long long)base->ne[0], (long long)base->ne[1]);
 }
 
-/* Lists the pairs of one of the model's tensors: one for each weight that was made of its rows. If pairs is NULL, only counts
- * them. */
+/* Lists the pairs of one of the model's tensors: one pair for each weight that has some of its rows. If pairs is NULL, only
+ * counts them. */
 static aerie_status list_tensor(ae_adapter *a, const char *name, ae_adapter_pair *pairs, aerie_error *error)
 {
     const ae_parts *parts = &a->net->parts;
@@ -110,7 +110,7 @@ static aerie_status list_tensor(ae_adapter *a, const char *name, ae_adapter_pair
                                                   .rank = (uint32_t)x->ne[1], .device = p->device};
         a->n_pairs++;
     }
-    if (a->n_pairs == n_before && !a->net->ranks) /* a rank may have no row of it */
+    if (a->n_pairs == n_before && !a->net->ranks) /* a rank of a group may hold no row of it */
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s adapts %s, which aerie does not use", path, name);
     return check_shapes(a, name, base, x, y, error);
 }
@@ -125,7 +125,7 @@ static aerie_status list_all(ae_adapter *a, ae_adapter_pair *pairs, aerie_error 
             return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %.*s is not a matrix of a LoRA pair (NAME.lora_a, "
                            "NAME.lora_b); whole tensors cannot be replaced by an adapter",
                            ae_gguf_path(a->gguf), (int)(t->name.n < 100 ? t->name.n : 100), t->name.data);
-        if (side == 'b' && find_side(a->gguf, name, 'a')) continue; /* listed together with its other half */
+        if (side == 'b' && find_side(a->gguf, name, 'a')) continue; /* was already listed together with its other half */
         AE_TRY(list_tensor(a, name, pairs, error));
         if (t->ne[1] > a->max_rank) a->max_rank = (uint32_t)t->ne[1];
         a->n_matrices++;
@@ -235,7 +235,7 @@ static const ae_adapter_pair *find_pair(const ae_adapter *a, const ae_weight *we
     return bsearch(&key, a->pairs, a->n_pairs, sizeof key, by_weight);
 }
 
-/* The product restricted to the rows of a run. */
+/* Returns the product restricted to the rows of a run. */
 static ae_matmul rows_of(const ae_matmul *m, const ae_adapter_run *run)
 {
     ae_matmul part = *m;

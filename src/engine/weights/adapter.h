@@ -36,10 +36,10 @@ typedef struct ae_adapter {
     float alpha;            /* 0: the scale is not divided by the rank */
     uint32_t max_rank;
     uint32_t n_matrices;    /* matrices of the model's file that it adapts */
-    ae_adapter_pair *pairs; /* [n_pairs] ascending by `of` */
+    ae_adapter_pair *pairs; /* [n_pairs] in ascending order of `of` */
     uint32_t n_pairs;
     uint64_t serial;        /* unique among the adapters of the process */
-    uint64_t fingerprint;   /* the file's fingerprint, where the owner sets it; identifies the adapter in saved sequences */
+    uint64_t fingerprint;   /* fingerprint of the file, if the owner sets it; identifies the adapter in saved sequences */
     ae_parts parts;
 } ae_adapter;
 
@@ -66,8 +66,8 @@ typedef struct ae_adapter_set {
 /* Whether both have the same adapters and scales in the same order; keys and scopes are not compared. */
 bool ae_adapter_set_equal(const ae_adapter_set *a, const ae_adapter_set *b);
 
-/* Keys of sets: equal sets have one key, different ones never the same. The n_room most recently used sets are remembered. A
- * set that was forgotten gets a new key, so that nothing computed under the old one is found again. */
+/* Keys of sets: equal sets have the same key, different ones never do. The n_room most recently used sets are remembered. A set
+ * that was forgotten gets a new key, so that nothing computed under the old one is found again. */
 typedef struct ae_adapter_keys {
     ae_adapter_set *sets; /* [n_room] */
     uint64_t *used;       /* [n_room] 0: free */
@@ -93,8 +93,7 @@ typedef struct ae_adapter_rows {
     float *t;                   /* [rows][AE_MATMUL_MAX * largest rank] f32 on the device of the product */
 } ae_adapter_rows;
 
-/* Computes a product and adds the adapters' parts. If rows is NULL, the product alone. The results must not overlap the
- * inputs. */
+/* Computes a product and adds the adapters' parts; rows NULL: no adapters. The results must not overlap the inputs. */
 void ae_adapter_matmul(const ae_backend_ops *ops, ae_stream *stream, const ae_matmul *product, const ae_adapter_rows *rows);
 
 #endif

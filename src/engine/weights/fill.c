@@ -17,7 +17,7 @@
 #include "quant/encode/encoder.h"
 #include "quant/types.h"
 
-#define CHUNK_BYTES ((size_t)512 << 10) /* bytes of the file in a chunk; more if 16 rows take more */
+#define CHUNK_BYTES ((size_t)512 << 10) /* bytes of the file in a chunk; more if 16 rows need more */
 #define CHUNKS_AHEAD 16                 /* chunks that the system is told to read ahead */
 
 typedef struct chunk {
@@ -38,7 +38,7 @@ typedef struct load_job {
     loader *loaders; /* [n_threads] */
     uint32_t n_threads;
     size_t buffer_bytes;
-    bool forget; /* the page cache cannot keep the file beside the weights */
+    bool forget; /* the page cache has no room for the file in addition to the weights */
     uint64_t total;
     atomic_ullong done;
     atomic_int status; /* status of the first failure */
@@ -50,8 +50,8 @@ static size_t row_bytes(const ae_part *part)
     return ae_type_row_bytes(part->tensor->type, (uint64_t)part->tensor->ne[0]);
 }
 
-/* Buffer bytes of a transposed part, which is one chunk: its rows, the same as floats, one column, and one row of the
- * weight. */
+/* Returns the buffer bytes of a transposed part, which is a single chunk: its rows, the same as floats, one column, and one row
+ * of the weight. */
 static size_t transposing_bytes(const ae_part *part)
 {
     const size_t n_in = part->n_rows, n_out = (size_t)part->tensor->ne[0];
@@ -87,7 +87,7 @@ static aerie_status check_finite(const load_job *job, const ae_part *part, const
                    (unsigned long long)(first + at / n_in), dot == AE_DOT_32 || dot == AE_DOT_256 ? "a scale" : "a value");
 }
 
-/* The chunk's first row, counted in the tensor. */
+/* Returns the chunk's first row, counted in the tensor. */
 static uint64_t first_row(const chunk *c)
 {
     uint32_t n = c->n;
@@ -153,7 +153,7 @@ static void close_loaders(load_job *job)
     ae_free(job->chunks);
 }
 
-/* Multiplies a vector by its tensor's one scale, or by the scales of the matrices that its elements belong to. */
+/* Multiplies a vector by its tensor's single scale, or by the scales of the matrices that its elements belong to. */
 static aerie_status scale_vector(load_job *job, const ae_part *part, float *host, aerie_error *error)
 {
     const ae_tensor_ref t = part->tensor;
@@ -212,7 +212,7 @@ static bool tell(load_job *job, uint64_t done)
     return false;
 }
 
-/* Reads the rows of a transposed part into the buffer, and sets them as a weight. */
+/* Reads the rows of a transposed part into the buffer, and sets them as the columns of a weight. */
 static aerie_status fill_transposed(const load_job *job, const ae_part *part, uint8_t *buffer, aerie_error *error)
 {
     const size_t n_in = part->n_rows, n_out = (size_t)part->tensor->ne[0];

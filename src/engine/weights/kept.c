@@ -17,7 +17,7 @@ static uint32_t kept_by(const ae_model *m, uint32_t i, ae_kv_layer *layers, uint
     const uint32_t n_parts = s->every == AE_COMPRESS_OVERLAP ? 2 : 1;
     uint32_t n = 0;
     if (attends(s) && s->kv_from == (int)i) {
-        windows[n] = h->encoder ? 0 : s->window; /* an encoder's text is in one pass and keeps all of it */
+        windows[n] = h->encoder ? 0 : s->window; /* an encoder runs its text in one pass and keeps all of it */
         layers[n++] = mla ? (ae_kv_layer){1, s->mla.n_latent, s->mla.n_rope, false}
                           : (ae_kv_layer){s->n_kv_heads, s->head_dim, 0, false};
     }
@@ -26,7 +26,7 @@ static uint32_t kept_by(const ae_model *m, uint32_t i, ae_kv_layer *layers, uint
         windows[n] = compressed ? 0 : windows[n - 1];
         layers[n++] = (ae_kv_layer){1, h->index.head_dim - first, first, false};
         windows[n] = h->index.pool;
-        /* what keys of pools are made from */
+        /* the values from which keys of pools are made */
         if (h->index.pool) layers[n++] = (ae_kv_layer){h->index.mean ? 1 : 2, h->index.head_dim, 0, true};
     }
     if (m->layers[i].memory.table) {
@@ -54,7 +54,7 @@ uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *wind
         const ae_layer_spec *s = &m->layers[i].spec;
         if ((attends(s) && s->kv_from == (int)i) || m->layers[i].memory.table) at[i] = n;
         n += kept_by(m, i, layers + n, windows + n);
-        if (of && m->layers[i].memory.table) of[i] = at[i]; /* such a layer does not attend */
+        if (of && m->layers[i].memory.table) of[i] = at[i]; /* a layer with a memory does not attend */
         if (!attends(s)) continue;
         uint32_t *window = &windows[at[s->kv_from]]; /* the widest window of the layers that read it */
         if (!s->window || *window) *window = !s->window ? 0 : s->window > *window ? s->window : *window;

@@ -14,22 +14,22 @@ static void add_experts(ae_parts *parts, uint32_t n_experts, ae_tensor_ref tenso
 
 #define PARTS_OUTSIDE (17 + 2 * AE_MAX_DEVICES + 2 * AE_MAX_STREAMS)
 
-/* Some rows of a matrix or elements of a vector; if `some` is false, all of them. */
+/* Some rows of a matrix, or some elements of a vector; if `some` is false, all of them. */
 typedef struct range {
     bool some;
     uint64_t first;
     uint32_t n;
-    const ae_part_run *runs; /* [n_runs] of n rows in all; or NULL */
+    const ae_part_run *runs; /* [n_runs] runs with n rows in all; or NULL */
     uint32_t n_runs;
 } range;
 
 /* A rank's part of a layer's weights. Without a group: everything. */
 typedef struct cut {
     range q, k, v, q_head, q_norm, k_norm, heads, ff, embd;
-    range expert_ff, shared_ff, expert_out, latent_out, inner_bias, out_bias; /* the last two: of all experts */
-    range recur_out, index_q, index_k; /* index.late: in another order */
-    range by_part;             /* LIGHTNING: rows of its fused projection in another order */
-    const ae_recur_cut *recur; /* NULL: all of the recurrent mixer */
+    range expert_ff, shared_ff, expert_out, latent_out, inner_bias, out_bias; /* the last two: biases of all experts */
+    range recur_out, index_q, index_k; /* with index.late, in an order of their own */
+    range by_part;             /* LIGHTNING: the rows of its fused projection, in an order of their own */
+    const ae_recur_cut *recur; /* NULL: the rank has the whole recurrent mixer */
 } cut;
 
 /* Lists gate (if there is one), up and down of all experts of a layer, as far as the rank has them. */
@@ -121,13 +121,13 @@ static cut cut_ffn(const ae_hparams *h, const ae_ranks *ranks, uint32_t i)
     return c;
 }
 
-/* The part that was listed last is of these runs. */
+/* Makes the part that was listed last consist of these runs. */
 static void set_runs(ae_parts *p, range of)
 {
     if (of.runs) ae_parts_runs(p, of.runs, of.n_runs);
 }
 
-/* Adds those rows of a matrix that is rows [first, first + n) of a larger one. */
+/* Adds the given rows of a matrix that is itself rows [first, first + n) of a larger one. */
 static void add_rows(ae_parts *p, ae_tensor_ref tensor, uint64_t first, uint32_t n, range of, ae_weight **field)
 {
     if (!tensor || (of.some && !of.n)) return;
@@ -167,7 +167,7 @@ static void list_gate_up(ae_parts *p, const ae_hparams *h, const ae_layer *from,
     add_rows(p, from->w_gate_up, s->n_ff, s->n_ff, c->ff, &to->w_up);
 }
 
-/* Lists latent attention in its absorbed form. The first rows of each head of an old file's kv_b are transposed. */
+/* Lists latent attention in its absorbed form. In an old file, the first rows of each head of kv_b are transposed. */
 static void list_mla(ae_parts *p, const ae_layer *from, range own, ae_weight **heads, ae_net_layer *to)
 {
     const ae_mla_hparams *m = &from->spec.mla;
@@ -202,7 +202,7 @@ typedef struct vector_field {
     float **field;
 } vector_field;
 
-/* Rows of a recurrent mixer's weight. */
+/* Returns the rows of a recurrent mixer's weight that the rank has. */
 static range rows_of_recur(const ae_recur_cut *c, const ae_net_recur *to, ae_weight *const *field)
 {
     if (field == &to->in) return of_runs(&c->in);
@@ -285,10 +285,10 @@ static void list_fields(ae_parts *p, const weight_field *weights, size_t n_weigh
 
 #define N_OF(array) (sizeof(array) / sizeof *(array))
 #define MOST_OF_WKV 36
-#define MOST_OF_OTHERS 40 /* compressors, hyper-connections, a memory */
+#define MOST_OF_OTHERS 40 /* parts of compressors, hyper-connections and a memory */
 #define MOST_OF_BLOCK ((AE_NET_PARTS_PER_LAYER - MOST_OF_WKV - MOST_OF_OTHERS - 8) / 2)
 
-/* RWKV's mixer but for what it has of ae_recur_layer, and its channel mix, which lies where the mixer does. */
+/* Lists RWKV's mixer, except for the weights in ae_recur_layer, and its channel mix, which lies on the mixer's device. */
 static void list_wkv(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_net_wkv *to)
 {
     const ae_wkv_layer *w = &from->wkv;
@@ -309,7 +309,7 @@ static void list_wkv(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_
     _Static_assert(N_OF(weights) + N_OF(vectors) + 5 + 1 <= MOST_OF_WKV, "room for all parts of RWKV's layers");
 }
 
-/* All numbers of a matrix as a vector. */
+/* Lists all numbers of a matrix as a vector. */
 static void list_all(ae_parts *p, ae_tensor_ref t, float **field)
 {
     if (t) ae_parts_range(p, t, 0, (uint32_t)(t->ne[0] * t->ne[1]), field);
@@ -477,8 +477,8 @@ static bool is_recurrent(const ae_net *net, uint32_t i)
     return net->model->layers[i].spec.mixer == AE_MIXER_RECUR || net->model->layers[i].spec.recur_beside;
 }
 
-/* The layer whose weights layer i shares, if they are on the device on which layer i would have its own; else i. In a pipeline
- * it is the first of those on this rank. */
+/* Returns the layer whose weights layer i shares, if they are on the device on which layer i would have its own; otherwise i.
+ * In a pipeline it is the first of those on this rank. */
 static uint32_t twin_of(const ae_net *net, uint32_t i)
 {
     const ae_hparams *h = &net->model->hparams;
@@ -546,7 +546,7 @@ static void list_output(ae_net *net)
     if (net->ranks && m->tied && m->output_scale && net->parts.n > before) net->parts.items[before].scale = m->output_scale;
 }
 
-/* Lists the vectors that come from no tensor. */
+/* Lists the vectors that are not in any tensor. */
 static void list_numbers(ae_net *net, uint32_t n_ones)
 {
     const ae_hparams *h = &net->model->hparams;
@@ -554,7 +554,7 @@ static void list_numbers(ae_net *net, uint32_t n_ones)
     if (h->slopes) ae_parts_numbers(&net->parts, h->slopes, h->n_heads, &net->slopes[net->parts.on]);
 }
 
-/* Lists the matrix of each stream but the first. */
+/* Lists the matrix of each stream except the first. */
 static void list_streams(ae_net *net, ae_tensor_ref stack, ae_weight **fields)
 {
     const uint32_t n = net->model->hparams.n_embd;
@@ -603,7 +603,8 @@ bool ae_net_adapts(const ae_net *net, const ae_part *part)
     if (part->weight == &net->output || part->weight == &net->ple_model_proj) return true;
     for (uint32_t i = 0; i < h->n_layers; i++) {
         const uintptr_t layer = (uintptr_t)&net->layers[i], field = (uintptr_t)part->weight;
-        if (field < layer || field >= layer + sizeof net->layers[i]) continue; /* the field is in net->stacked */
+        /* the field of another layer, or in net->stacked */
+        if (field < layer || field >= layer + sizeof net->layers[i]) continue;
         const size_t at = field - layer;
         for (size_t k = 0; k < sizeof routers / sizeof routers[0]; k++)
             if (at == routers[k]) return false;
@@ -614,7 +615,7 @@ bool ae_net_adapts(const ae_net *net, const ae_part *part)
     return false;
 }
 
-/* Numbers the layers of each device's KV store, those with windows apart from those without. */
+/* Numbers the layers of each device's KV store; layers with windows are numbered separately. */
 static aerie_status number_kv_layers(ae_net *net, aerie_error *error)
 {
     struct {
@@ -655,7 +656,7 @@ static bool is_of_layers(const ae_net *net, const ae_part *part)
     return at >= first && at < first + net->model->hparams.n_layers * sizeof *net->layers;
 }
 
-/* How many of this rank's layers have a part that layers share. */
+/* Returns how many of this rank's layers use a part that layers share. */
 static uint32_t n_uses(const ae_net *net, const ae_part *part)
 {
     const uint32_t layer = (uint32_t)(((uintptr_t)part->weight - (uintptr_t)net->layers) / sizeof *net->layers);
@@ -664,7 +665,7 @@ static uint32_t n_uses(const ae_net *net, const ae_part *part)
     return n;
 }
 
-/* Lists the rows of index queries so that what rotates of each head comes first. */
+/* Lists the rows of index queries in an order in which the rotated rows of each head come first. */
 static aerie_status order_index(ae_net *net, aerie_error *error)
 {
     const ae_index_hparams *x = &net->model->hparams.index;
@@ -676,7 +677,7 @@ static aerie_status order_index(ae_net *net, aerie_error *error)
     return AERIE_OK;
 }
 
-/* Lists the rows of q, k and v, which files have for each head, as those of all heads' values, keys and queries. */
+/* Lists the rows of q, k and v, which files store head by head, in the order: values of all heads, keys, queries. */
 static aerie_status order_heads(ae_net *net, aerie_error *error)
 {
     const ae_recur_hparams *r = &net->model->hparams.recur;

@@ -15,7 +15,7 @@ typedef struct ae_net_recur {
     ae_weight *in, *gate, *alpha, *beta, *beta_alpha, *out, *x_proj, *dt_proj, *in_q, *in_k, *in_v, *f_a, *g_a;
     float *conv, *conv_bias, *decay, *dt_bias, *skip, *norm, *dt_norm, *b_norm, *c_norm; /* device f32 or NULL */
     float *conv_k, *conv_v;
-    float *zeros;     /* LIGHTNING [H]; its rows of `in` are those of all values, then of all keys, then of all queries */
+    float *zeros;     /* LIGHTNING [H]; the rows of `in` are first the values of all heads, then all keys, then all queries */
     uint32_t i_state; /* index among the recurrent layers of its device */
 } ae_net_recur;
 
@@ -34,7 +34,8 @@ typedef struct ae_net_switch {
 /* Names as in ae_altup_layer. */
 typedef struct ae_net_altup {
     ae_weight *router, *predict, *laurel_a, *laurel_b;   /* router NULL: one stream */
-    ae_weight *late_router, *correct;                    /* late_router: the router, where the feed-forward block lies */
+    ae_weight *late_router, *correct;                    /* late_router: the router again, on the device of the feed-forward
+                                                          * block */
     float *router_norm, *laurel_norm, *late_router_norm, *correct_scale; /* device f32 */
 } ae_net_altup;
 
@@ -48,28 +49,28 @@ typedef struct ae_net_hyper {
 typedef struct ae_net_memory {
     ae_weight *table, *key, *value;
     float *norm_key, *norm_query, *norm_conv, *taps; /* device f32 */
-    uint32_t kept_tokens, kept_rows; /* layers of the device's store of layers with windows */
+    uint32_t kept_tokens, kept_rows; /* layers of the store for layers with windows, on this device */
 } ae_net_memory;
 
 /* Names as in ae_compressor. */
 typedef struct ae_net_compressor {
     ae_weight *kv, *gate;
     float *ape, *norm; /* device f32 */
-    uint32_t kept;     /* layer of its device's store of layers with windows: what rows are compressed from */
+    uint32_t kept;     /* layer of the device's store for layers with windows: the values from which rows are compressed */
 } ae_net_compressor;
 
 /* Names as in ae_compress_layer. */
 typedef struct ae_net_compress {
     ae_weight **out_a; /* [n_groups] one weight per group */
     ae_net_compressor rows, index;
-    uint32_t kv_rows;  /* layer of its device's KV store: the compressed rows */
+    uint32_t kv_rows;  /* layer of the device's KV store: the compressed rows */
 } ae_net_compress;
 
 /* Names as in ae_mla_layer. */
 typedef struct ae_net_mla {
     ae_weight *q_a, *q_b;
     ae_weight *kv_latent, *kv_rope; /* rows of kv_a */
-    ae_weight **k_b, **v_b;         /* [n_heads] one weight per head */
+    ae_weight **k_b, **v_b;         /* [n_heads] one weight for each head */
     float *q_a_norm, *kv_a_norm;    /* device f32 */
     ae_weight *index_q, *index_k, *index_weight;
     float *index_q_norm, *index_k_norm, *index_k_norm_b; /* device f32 */
@@ -82,10 +83,10 @@ typedef struct ae_net_layer {
     ae_weight *wq, *wk, *wv, *wo, *out_gate, *w_gate, *w_up, *w_down;
     float *bq, *bk, *bv, *bo, *b_gate, *b_up, *b_down;
     float *q_norm, *k_norm, *q_norm_b, *k_norm_b, *sinks, *attn_sub_norm, *ffn_sub_norm;
-    ae_weight *cross_q, *cross_k, *cross_v, *cross_o; /* cross_q NULL: it has no source */
+    ae_weight *cross_q, *cross_k, *cross_v, *cross_o; /* cross_q NULL: the layer has no source */
     float *cross_norm;
     float *bias; /* [own heads][AE_BIAS_ROW] */
-    float *end_norm; /* [n_embd] norm of the stream after the layer, with spec.normed_after */
+    float *end_norm; /* [n_embd] norm of the stream after the layer, if spec.normed_after */
     /* experts */
     ae_weight *router, **e_gate, **e_up, **e_down; /* one weight per expert, except for the router */
     ae_weight **c_gate, **c_up, **c_down; /* one weight per chunk expert; or NULL */
@@ -100,9 +101,9 @@ typedef struct ae_net_layer {
     float *ple_post_norm;
     float out_scale;
     uint32_t index;
-    bool windowed; /* its keys and values are in the store of layers with windows */
-    uint32_t kv; /* layer of its device's KV store that it reads */
-    uint32_t kv_index; /* that of its index keys, with spec.index OWN */
+    bool windowed; /* the layer's keys and values are in the store for layers with windows */
+    uint32_t kv; /* the layer of the device's KV store that attention reads */
+    uint32_t kv_index; /* the same for its index keys, if spec.index is OWN */
     float *mixer_carry, *ffn_carry; /* device f32 */
     ae_net_recur recur; /* recur.out NULL: the layer is not recurrent */
     ae_net_wkv wkv;
@@ -118,13 +119,14 @@ typedef struct ae_net {
     const ae_model *model;
     ae_split split;
     const ae_ranks *ranks; /* lent: the weights are those of one rank of a group; NULL: there is no group */
-    ae_backend *backend;  /* the backend of the output */
-    ae_weight *embedding; /* lookup; the same object as output if the head is tied and on the same device */
-    ae_weight *embedding_out; /* lookup on the output's device; NULL: there is none */
-    ae_weight *output;    /* product; NULL: an encoder */
+    ae_backend *backend;  /* backend of the output */
+    ae_weight *embedding; /* for lookups; the same object as output if the head is tied and on the same device */
+    ae_weight *embedding_out; /* for lookups on the output's device; NULL: there is none */
+    ae_weight *output;    /* for products; NULL: an encoder */
     ae_weight *positions, *types; /* lookup; or NULL */
-    float *embed_norm, *embed_norm_b; /* or NULL; the `ones` for norms without weights */
-    uint32_t kv_switch;   /* layer of the first layer's KV store in which rows find their adapters, with adapters */
+    float *embed_norm, *embed_norm_b; /* or NULL; `ones` if norms have no weights */
+    uint32_t kv_switch;   /* with adapters that tokens choose: the layer of the first layer's KV store in which rows find
+                           * theirs */
     float *low_start;     /* or NULL; as in ae_model */
     float *out_norm;      /* [n_embd] device f32; NULL: an encoder whose stream is normed */
     float *out_norm_b, *output_b; /* or NULL */
@@ -137,53 +139,55 @@ typedef struct ae_net {
     /* [max(widest head, n_embd with norms without weights, all streams with hyper-connections)] device f32 ones */
     float *ones[AE_MAX_DEVICES];
     ae_net_layer *layers; /* [n_layers] */
-    uint32_t n_recur;     /* layers with recurrent state */
+    uint32_t n_recur;     /* number of layers with recurrent state */
     ae_parts parts;       /* every weight and vector */
-    ae_part_run *by_index; /* [2 * index heads] the rows of index queries, what rotates first; NULL: they lie so */
-    ae_part_run *by_part; /* [3 * heads] LIGHTNING: the rows of `in` in that order; NULL: none */
-    ae_weight **stacked;  /* [n_layers][ae_net_n_stacked] the arrays of weights of experts and heads; NULL: none */
-    size_t pass_bytes;    /* bytes that a pass of one row reads, in memory or in the file: no lookup tables, and only as many
-                           * experts as a row uses */
+    ae_part_run *by_index; /* [2 * index heads] the rows of index queries, rotated ones first; NULL: they are in this order in
+                            * the file */
+    ae_part_run *by_part; /* [3 * heads] LIGHTNING: the rows of `in` in that order; NULL: no such layers */
+    ae_weight **stacked;  /* [n_layers][ae_net_n_stacked] arrays of the weights of experts and heads; NULL: there are none */
+    size_t pass_bytes;    /* bytes that a pass of one row reads, from memory or from the file: without lookup tables, and with
+                           * only as many experts as a row uses */
 } ae_net;
 
-/* Keys and values, index keys; with compressed rows those, and what both are compressed from */
+/* Entries of a layer: keys and values, index keys; or those, compressed rows, and what both are compressed from. */
 #define AE_MAX_KV_LAYERS (5 * AE_MAX_LAYERS)
 
-/* Lists what the layers of a model keep in the KV cache to layers[AE_MAX_KV_LAYERS], and to windows[AE_MAX_KV_LAYERS] how many
- * positions of it are seen (0: all). of[n_layers] (or NULL) gets the index of the entry that layer i reads; the index keys of a
- * layer come right after that entry, then compressed rows, what they are compressed from, and what index keys are; with pools
- * of an index what its keys are made from comes right after them. Returns the number of entries. */
+/* Lists what the layers of a model keep in the KV cache in layers[AE_MAX_KV_LAYERS], and in windows[AE_MAX_KV_LAYERS] how many
+ * positions of each entry are seen (0: all). of[n_layers] (or NULL) gets the index of the entry that layer i reads; after this
+ * entry come the layer's index keys, then compressed rows, what these are compressed from, and what index keys are compressed
+ * from. If an index has pools, what its keys are made from follows the index keys. Returns the number of entries. */
 uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *windows, uint32_t *of);
 
-/* Writes to owners[as many] which layer keeps each of these entries, and whether it is the layer's keys and values. */
+/* Writes to owners which layer keeps each of these entries, and to own_rows whether the entry is the layer's keys and
+ * values. */
 void ae_net_kv_owners(const ae_model *model, uint32_t *owners, bool *own_rows);
-/* Writes to devices[as many] the device on which each of these entries lies. */
+/* Writes to devices the device on which each of these entries lies. */
 void ae_net_kv_devices(const ae_model *model, const ae_split *split, uint8_t *devices);
 
 #define AE_NET_PARTS_PER_LAYER 232 /* beside ae_net_n_stacked */
 
-/* Weights of a layer that are in arrays: three for each expert and chunk expert, then two for each head of latent attention, or
- * one for each group of heads. */
+/* Returns how many weights of a layer are in arrays: three for each expert and chunk expert, then two for each head of latent
+ * attention, or one for each group of heads. */
 uint32_t ae_net_n_stacked(const ae_hparams *h);
 /* Lists the parts of a layer, which will be filled into *to. stacked: room for ae_net_n_stacked pointers, for the layer's
  * arrays. */
 void ae_net_list_layer(ae_parts *parts, const ae_hparams *h, const ae_layer *from, ae_weight **stacked, ae_net_layer *to);
-/* Lists what coefficients of streams are computed by. */
+/* Lists the weights that compute the streams' coefficients. */
 void ae_net_list_hyper(ae_parts *parts, const ae_hyper_layer *from, ae_net_hyper *to);
 
-/* Whether an adapter can add to products with this part of the network: only if it is used in a product of rows of its own, not
- * inside an operation on experts or heads. */
+/* Whether an adapter can add to products with this part of the network: only if a product of its own uses it, not an operation
+ * on experts or heads. */
 bool ae_net_adapts(const ae_net *net, const ae_part *part);
 
 /* Computes the device bytes that the weights will take. Errors: MEMORY, for the tables needed to compute them. */
 aerie_status ae_net_plan_bytes(size_t *bytes, const ae_model *model, const ae_backend *backend, const ae_load_options *options,
                                aerie_error *error);
-/* The same for each device, to bytes [n_devices]. */
+/* The same for each device: bytes [n_devices]. */
 aerie_status ae_net_plan_split(size_t *bytes, const ae_model *model, const ae_split *split, const ae_load_options *options,
                                aerie_error *error);
 aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *backend, const ae_load_options *options,
                            aerie_error *error);
-/* Loads the network with layers on devices as the split says. The split is copied. */
+/* Loads the network with its layers on devices as the split says. The split is copied. */
 aerie_status ae_net_create_split(ae_net **out, const ae_model *model, const ae_split *split, const ae_load_options *options,
                                  aerie_error *error);
 void ae_net_free(ae_net *net);

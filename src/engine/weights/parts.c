@@ -86,7 +86,7 @@ void ae_parts_rows(ae_parts *parts, ae_tensor_ref tensor, uint32_t i, uint64_t f
 void ae_parts_runs(ae_parts *parts, const ae_part_run *runs, uint32_t n)
 {
     ae_part *part = &parts->items[parts->n - 1];
-    if (n == 1) { /* those may be used in place */
+    if (n == 1) { /* single matrices may be used in place */
         part->first += runs->first;
         return;
     }

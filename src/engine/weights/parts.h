@@ -12,7 +12,7 @@
 #include "backend/backend.h"
 #include "model/model.h"
 
-/* Progress: `done` of `total` bytes are on the device. Called from the creating thread. Returning false stops loading. May be
+/* Progress: `done` of `total` bytes are on the device. The creating thread calls it. Returning false stops loading. May be
  * NULL. */
 typedef bool ae_progress_fn(void *context, uint64_t done, uint64_t total);
 
@@ -21,7 +21,7 @@ typedef struct ae_load_options {
     ae_progress_fn *progress;
     void *progress_context;
     bool in_place; /* weights stay in the file's layout and are used from the mapping; slower, but nothing is loaded */
-    const struct ae_ranks *ranks; /* lent for the network's lifetime: only the weights of one rank are loaded; NULL: all */
+    const struct ae_ranks *ranks; /* lent for the network's lifetime: only one rank's weights are loaded; NULL: all are */
 } ae_load_options;
 
 /* Consecutive rows of a tensor, or elements of a vector. */
@@ -35,24 +35,24 @@ typedef struct ae_part {
     ae_tensor_ref tensor; /* NULL: a vector that no tensor has, filled from `numbers` */
     const float *numbers; /* [n_elements] lent; NULL: ones */
     unsigned use;       /* ae_weight_use; 0: a vector as f32 */
-    uint64_t first;     /* first row of a weight in the tensor (the matrices of a stack are counted one after the other), or
-                         * first element of a vector */
+    uint64_t first;     /* first row of a weight in the tensor (counted through all matrices of a stack), or first element of a
+                         * vector */
     uint32_t n_rows;
     uint32_t n_elements; /* elements of a vector */
-    const ae_part_run *runs; /* [n_runs] lent: the rows or elements are not consecutive, but these, counted from `first` on;
-                              * or NULL */
+    const ae_part_run *runs; /* [n_runs] lent: the rows or elements, counted from `first` on, if they are not consecutive; or
+                              * NULL */
     uint32_t n_runs;
     bool is_expert;
-    bool of_ffn;        /* belongs to a layer's feed-forward block */
-    uint8_t device;     /* number of the device that it is on */
+    bool of_ffn;        /* the part belongs to a layer's feed-forward block */
+    uint8_t device;     /* number of the part's device */
     bool transposed;    /* the weight's columns are the tensor's rows: [ne[0], n_rows] */
-    ae_tensor_ref scale, row_scale; /* as in ae_weight_source; the scale is number i_scale of the first tensor. NULL: none */
+    ae_tensor_ref scale, row_scale; /* as in ae_weight_source; `scale` holds the part's own as number i_scale. NULL: none */
     uint32_t i_scale;
     ae_weight **weight; /* filled if use is not 0 */
     float **vector;     /* filled if use is 0 */
-    uint32_t block;     /* index of the block that it is in */
+    uint32_t block;     /* index of the part's block */
     size_t offset;      /* bytes from the start of the block */
-    size_t bytes;       /* bytes in the block; 0: the weight is used in place */
+    size_t bytes;       /* bytes of the part in the block; 0: the weight is used in place */
 } ae_part;
 
 /* A block of device memory. */
@@ -65,7 +65,7 @@ typedef struct ae_parts_block {
 typedef struct ae_parts {
     ae_backend *devices[AE_MAX_DEVICES];
     uint32_t n_devices;
-    uint8_t on;     /* device of the parts that are added next */
+    uint8_t on;     /* device for the parts that are added next */
     bool of_ffn;    /* whether the parts that are added next belong to a feed-forward block */
     const ae_gguf *gguf;
     const ae_bound *bound; /* the file's bound tensors */
@@ -88,12 +88,12 @@ void ae_parts_free(ae_parts *parts);
 /* These functions ignore a NULL tensor. */
 void ae_parts_weight(ae_parts *parts, ae_tensor_ref tensor, unsigned use, ae_weight **field);
 void ae_parts_vector(ae_parts *parts, ae_tensor_ref tensor, float **field);
-/* Adds rows [first, first + n) of a stack of matrices, those of expert i. */
+/* Adds rows [first, first + n) of expert i's matrix in a stack. */
 void ae_parts_expert(ae_parts *parts, ae_tensor_ref tensor, uint32_t i, uint64_t first, uint32_t n, ae_weight **field);
 /* Adds rows [first, first + n) of matrix i of a stack, or elements of a vector. */
 void ae_parts_rows(ae_parts *parts, ae_tensor_ref tensor, uint32_t i, uint64_t first, uint32_t n, ae_weight **field);
 void ae_parts_range(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, float **field);
-/* The part that was added last consists of these runs, which are lent until parts are freed. */
+/* Makes the part that was added last consist of these runs, which are lent until parts are freed. */
 void ae_parts_runs(ae_parts *parts, const ae_part_run *runs, uint32_t n);
 /* Adds the same rows as the columns of a weight [ne[0], n], as floats no wider than those of the tensor. */
 void ae_parts_transposed(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, ae_weight **field);
@@ -106,19 +106,20 @@ void ae_parts_ones(ae_parts *parts, uint32_t n, float **field);
 void ae_parts_place(ae_parts *parts, bool in_place);
 /* Allocates empty weights and vectors on the device, and sets the network's fields. */
 aerie_status ae_parts_create(ae_parts *parts, aerie_error *error);
-/* Fills them in file order with all threads, a chunk each. Errors: IO, MEMORY, FORMAT, CANCELLED (the progress function asked
- * for it). */
+/* Fills the parts in file order with all threads, a chunk each. Errors: IO, MEMORY, FORMAT, CANCELLED (the progress function
+ * asked for it). */
 aerie_status ae_parts_fill(ae_parts *parts, const ae_load_options *options, aerie_error *error);
 
 /* Reads number i of a weight's scales. FORMAT if it is not finite. */
 aerie_status ae_parts_read_scale(const ae_parts *parts, ae_gguf_reader *reader, ae_tensor_ref scale, uint32_t i, float *x,
                                  aerie_error *error);
 
-/* The weight's type on the device. */
+/* Returns the weight's type on the device. */
 uint32_t ae_part_type(const ae_part *part);
-/* The place in the tensor of the part's row or element i, and in *n how many follow each other from there, of all or of *n. */
+/* Returns the place in the tensor of the part's row or element i, and lowers *n to the number that are consecutive from
+ * there. */
 uint64_t ae_part_at(const ae_part *part, uint32_t i, uint32_t *n);
-/* Bytes that a pass of one row reads of it, wherever it lies; 0 for a lookup table. */
+/* Returns the bytes that a pass of one row reads of the part, wherever it lies; 0 for a lookup table. */
 size_t ae_part_pass_bytes(const ae_part *part);
 
 #endif

@@ -23,18 +23,18 @@ static bool can_cut_attention(const ae_model *m, uint32_t i)
 {
     const ae_layer_spec *s = &m->layers[i].spec;
     const ae_hparams *h = &m->hparams;
-    if (h->adapters.n || h->crosses) return false; /* products of all heads beside those that are cut */
+    if (h->adapters.n || h->crosses) return false; /* in these models some products read all heads and others only a rank's */
     if (h->index.n_heads && (ae_index_n_groups(&h->index) > 1 || s->n_heads != m->layers[0].spec.n_heads)) return false;
     if (s->mixer == AE_MIXER_MLA) return s->mla.value_dim <= s->head_dim; /* whether there is room to gather */
     if (s->mixer != AE_MIXER_ATTENTION || s->kv_from < 0) return false;
     if (ae_ranks_norms_rows(s) && (s->qk_norm_last || (s->value_dim && s->value_dim != s->head_dim))) return false;
-    /* the layer whose keys and values it reads; both have the same heads of them */
+    /* the layer whose keys and values it reads; both have the same number of KV heads */
     const ae_layer_spec *of = &m->layers[s->kv_from].spec;
     return of->mixer == AE_MIXER_ATTENTION && of->n_kv_heads == s->n_kv_heads && of->head_dim == s->head_dim &&
            s->n_heads % s->n_kv_heads == 0;
 }
 
-/* Layers that read the same keys and values are cut together or not at all. */
+/* Whether all layers that read the same keys and values can be cut: they are cut together or not at all. */
 static bool all_readers_can(const ae_model *m, uint32_t i)
 {
     const int of = m->layers[i].spec.kv_from;
@@ -44,7 +44,7 @@ static bool all_readers_can(const ae_model *m, uint32_t i)
     return can_cut_attention(m, i);
 }
 
-/* Cuts by key-value groups: a rank has whole heads of keys and values with the queries that read them. */
+/* Cuts by key-value groups: a rank has whole heads of keys and values, and the queries that read them. */
 static void cut_heads(ae_ranks *ranks, const uint32_t *shares, ae_layer_cut *cut)
 {
     const ae_layer_spec *s = &cut->own;
@@ -61,7 +61,7 @@ static void cut_heads(ae_ranks *ranks, const uint32_t *shares, ae_layer_cut *cut
     cut->first_head = units.first[ranks->own] * group;
     cut->first_kv_head = mla ? 0 : units.first[ranks->own];
     cut->own.n_heads = units.n[ranks->own] * group;
-    if (ae_ranks_norms_rows(s)) cut->own.qk_norm = AE_QK_NORM_NONE; /* of rows that are gathered first */
+    if (ae_ranks_norms_rows(s)) cut->own.qk_norm = AE_QK_NORM_NONE; /* the norm is applied to rows that were gathered before */
     if (!mla) cut->own.n_kv_heads = units.n[ranks->own];
 }
 
@@ -73,7 +73,7 @@ static void cut_layer(ae_ranks *ranks, const ae_model *m, uint32_t i, const uint
     const bool experts = s->ffn == AE_FFN_EXPERTS || s->ffn == AE_FFN_BOTH;
     if (all_readers_can(m, i)) cut_heads(ranks, shares, cut);
     if (dense && (s->sparse || m->hparams.adapters.n)) {
-        ranks->n_whole++; /* a row's cutoff is one of all its inner values */
+        ranks->n_whole++; /* the cutoff of a row depends on all its inner values */
     } else if (dense) {
         cut->ffn = true;
         ae_ranks_cut(&cut->ff, s->n_ff, AE_WEIGHT_ROWS, shares, ranks->n);
@@ -86,7 +86,7 @@ static void cut_layer(ae_ranks *ranks, const ae_model *m, uint32_t i, const uint
     if (s->ffn == AE_FFN_CHANNEL_MIX) ranks->n_whole++;
 }
 
-/* The first layer of those whose keys and values, or choice of positions, layer k reads. */
+/* Returns the first of the layers whose keys and values, or choice of positions, layer k reads. */
 static uint32_t read_by(const ae_model *m, uint32_t k)
 {
     const ae_layer_spec *s = &m->layers[k].spec;
@@ -103,7 +103,7 @@ static void cut_pipeline(ae_ranks *ranks, const ae_model *m, const uint32_t *sha
     ae_ranks_cut(&layers, m->hparams.n_layers, 1, shares, ranks->n);
     for (uint32_t r = 0; r < ranks->n; r++) {
         uint32_t at = layers.first[r];
-        for (uint32_t k = at; k < m->hparams.n_layers; k++) /* what layers read lies on their rank */
+        for (uint32_t k = at; k < m->hparams.n_layers; k++) /* the layers that others read must lie on the same rank */
             if (read_by(m, k) < at) at = k + 1;
         ranks->begin[r] = r ? at : 0;
     }
@@ -195,7 +195,8 @@ uint32_t ae_ranks_owner(const ae_ranks *ranks, uint32_t layer)
 
 bool ae_ranks_keeps(const ae_ranks *ranks, const ae_model *model, uint32_t layer, bool own_rows)
 {
-    if (!own_rows && !layer && model->hparams.adapters.n) return true; /* what finds a row's adapter is everywhere */
+    if (!own_rows && !layer && model->hparams.adapters.n) return true; /* the layer that finds a row's adapter is on every
+                                                                        * rank */
     return ae_ranks_has(ranks, layer) && (ranks->layers[layer].own.n_heads || model->layers[layer].memory.table);
 }
 

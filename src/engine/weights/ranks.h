@@ -24,31 +24,32 @@ typedef enum ae_ranks_kind {
     AE_RANKS_PIPELINE,
 } ae_ranks_kind;
 
-#define AE_RECUR_RUNS 16 /* runs of rows that a rank has of one weight, at most */
+#define AE_RECUR_RUNS 16 /* most runs of rows that a rank has of one weight */
 
 typedef struct ae_runs {
     uint32_t n;
     ae_part_run list[AE_RECUR_RUNS];
 } ae_runs;
 
-/* The recurrent layers on this rank, which are all alike (ranks_recur.c). The runs say which rows of the weights, or elements
- * of the vectors, it has. A unit is a head, or a channel where there are no heads. */
+/* This rank's part of the recurrent layers, which are all alike (ranks_recur.c). The runs say which rows of the weights, or
+ * elements of the vectors, it has. A unit is a head, or a channel if there are no heads. */
 typedef struct ae_recur_cut {
     bool is_cut;
     bool whole_norm; /* MAMBA2: the norm spans several ranks' values, so it comes after the gather */
-    ae_recur_hparams own; /* with this rank's numbers of heads, groups and channels; n_channels 0: it has none */
-    ae_runs in, units, values, pairs, taps, bias, norm, decay; /* in: of `in`; units: one row of each unit; pairs: of
-                                                                * beta_alpha; decay: of MAMBA1 */
+    ae_recur_hparams own; /* with this rank's numbers of heads, groups and channels; n_channels 0: the rank has no part */
+    ae_runs in, units, values, pairs, taps, bias, norm, decay; /* in: rows of `in`; units: one row of each unit; pairs: rows of
+                                                                * beta_alpha; decay: MAMBA1's */
     uint32_t n_slices;
-    ae_slices slices[AE_RECUR_RUNS]; /* of the input of `out`: each rank's values, run by run */
+    ae_slices slices[AE_RECUR_RUNS]; /* for the input of `out`: each rank's values, run by run */
 } ae_recur_cut;
 
-/* A layer on this rank. For halves that are not cut, `own` equals the layer's spec. */
+/* This rank's part of a layer. For halves that are not cut, `own` equals the layer's spec. */
 typedef struct ae_layer_cut {
-    bool mixer, recur, ffn, experts; /* what is cut over the ranks: attention, recurrent mixer, dense block, experts */
+    bool mixer, recur, ffn, experts; /* whether these are cut over the ranks: attention, recurrent mixer, dense block,
+                                      * experts */
     ae_layer_spec own;        /* with this rank's numbers of heads and n_ff, which may be 0 */
     uint32_t first_head, first_kv_head;
-    ae_slices attn, ff;       /* which part of the inputs of wo and w_down each rank has */
+    ae_slices attn, ff;       /* the slices of the inputs of wo and w_down that each rank has */
 } ae_layer_cut;
 
 typedef struct ae_ranks {
@@ -58,16 +59,16 @@ typedef struct ae_ranks {
     uint32_t shares[AE_MAX_RANKS]; /* as they were given */
     uint32_t begin[AE_MAX_RANKS + 1]; /* PIPELINE: rank r has layers [begin[r], begin[r + 1]) */
     ae_slices embd, vocab; /* rows of the matrices whose output is added to the stream, and rows of the output */
-    ae_slices expert_ff, shared_ff, latent; /* inner rows of each expert, and of the shared one; rows of experts' output if
-                                             * that is not as wide as the stream */
-    ae_part_run *inner_bias, *out_bias; /* [n_experts] x 2, elements of the biases of all experts that this rank has */
+    ae_slices expert_ff, shared_ff, latent; /* inner rows of each expert and of the shared one; rows of the experts' output if
+                                             * it is narrower than the stream */
+    ae_part_run *inner_bias, *out_bias; /* [n_experts] x 2, the elements that this rank has of the biases of all experts */
     ae_recur_cut recur;
     ae_layer_cut *layers;  /* [n_layers] */
     uint32_t n_whole;      /* SPLIT: number of half layers that every rank computes */
 } ae_ranks;
 
-/* shares [comm->n_ranks] of the work, each from 0 (none) to 1000; NULL: equal shares. ARGUMENT: all are 0. UNSUPPORTED: an
- * encoder. MEMORY. */
+/* shares [comm->n_ranks]: shares of the work, each from 0 (none) to 1000; NULL: equal shares. ARGUMENT: all are 0. UNSUPPORTED:
+ * an encoder. MEMORY. */
 aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *comm, ae_ranks_kind kind, const uint32_t *shares,
                              aerie_error *error);
 void ae_ranks_free(ae_ranks *ranks);
@@ -76,32 +77,32 @@ void ae_ranks_free(ae_ranks *ranks);
 void ae_ranks_cut(ae_slices *slices, uint32_t total, uint32_t unit, const uint32_t *shares, uint32_t n);
 /* ranks_recur.c: sets ranks->recur. */
 void ae_ranks_cut_recur(ae_ranks *ranks, const ae_model *model, const uint32_t *shares);
-/* The rank that has a layer; n_layers: the output. With SPLIT, this rank. */
+/* Returns the rank that has a layer; n_layers: the output. With SPLIT, returns this rank. */
 uint32_t ae_ranks_owner(const ae_ranks *ranks, uint32_t layer);
 static inline bool ae_ranks_has(const ae_ranks *ranks, uint32_t layer)
 {
     return !ranks || ae_ranks_owner(ranks, layer) == ranks->own;
 }
-/* Replaces what layers [n], as ae_net_kv_layers lists them for the whole model, keep in the KV cache by what this rank keeps;
+/* Replaces what layers [n] keep in the KV cache, as ae_net_kv_layers lists them for the whole model, by what this rank keeps;
  * the next function does the same for recurrent state. Where this rank keeps nothing, a small stand-in takes its place, so that
  * pages, windows and landings are the same on all ranks. */
 void ae_ranks_kv(const ae_ranks *ranks, const ae_model *model, ae_kv_layer *layers, uint32_t n);
 void ae_ranks_state(const ae_ranks *ranks, const ae_model *model, ae_state_layer *layers);
 
-/* Whether this rank has something of such an entry (ae_net_kv_owners). */
+/* Whether this rank keeps a part of such an entry (ae_net_kv_owners). */
 bool ae_ranks_keeps(const ae_ranks *ranks, const ae_model *model, uint32_t layer, bool own_rows);
 
-/* Whether queries and keys are normed over all heads of a row: ranks that have some of the heads gather them before. */
+/* Whether queries and keys are normed over all heads of a row. Ranks that have only some heads must gather them before. */
 static inline bool ae_ranks_norms_rows(const ae_layer_spec *s)
 {
     return s->mixer == AE_MIXER_ATTENTION && (s->qk_norm == AE_QK_NORM_ROW || s->qk_norm == AE_QK_NORM_ROW_LAYER);
 }
 
-/* Floats of a row that a rank of a pipeline hands on. */
+/* Returns the floats of a row that a rank of a pipeline sends to the next one. */
 uint32_t ae_ranks_stream_width(const ae_hparams *h);
-/* Rounds of messages in a pass with logits. */
+/* Returns the rounds of messages in a pass with logits. */
 uint32_t ae_ranks_rounds(const ae_ranks *ranks, const ae_model *model);
-/* Bytes that this rank receives in them for one row with logits. */
+/* Returns the bytes that this rank receives in these rounds for one row with logits. */
 uint64_t ae_ranks_row_bytes(const ae_ranks *ranks, const ae_model *model);
 
 #endif

@@ -6,7 +6,7 @@
  */
 #include "engine/weights/ranks.h"
 
-/* Whole heads, or channels, of one rank. */
+/* The heads, or channels, that one rank has as a whole. */
 typedef struct units {
     uint32_t n_runs, first[AE_RECUR_RUNS], n; /* n in each run */
     uint32_t first_group, n_groups;           /* groups of keys */
@@ -45,11 +45,11 @@ static bool can_cut(const ae_model *m)
     if (r->kind == AE_RECUR_WKV7) return false;
     if (!by_group(r) || !r->tiled) return true;
     for (uint32_t i = 0; i < m->hparams.n_layers; i++)
-        if (m->layers[i].recur.beta_alpha) return false; /* that is in order of consecutive heads */
+        if (m->layers[i].recur.beta_alpha) return false; /* beta_alpha is ordered by consecutive heads */
     return r->n_heads / r->n_groups + 2 <= AE_RECUR_RUNS;
 }
 
-/* The units of a rank that has [first, first + n) of what is cut. */
+/* Returns the units of a rank that has [first, first + n) of what is cut. */
 static units units_of(const ae_recur_hparams *r, uint32_t first, uint32_t n)
 {
     units u = {.n_runs = 1, .first = {first}, .n = n, .n_groups = r->n_groups};

@@ -53,7 +53,7 @@ aerie_status ae_session_check_alone(const aerie_model *model, const char *what, 
 
 /* ---- What all must have ---------------------------------------------------------------------------------------- */
 
-/* The facts that each process sends to the others at the start, as words. */
+/* The facts that each process sends to the others when it joins. */
 typedef struct record {
     uint64_t version, file, bytes, settings, adapter;
     uint32_t kind, n_shares, shares[AE_MAX_RANKS];
@@ -63,7 +63,7 @@ typedef struct record {
 #define WORDS (sizeof(record) / sizeof(float))
 _Static_assert(sizeof(record) % sizeof(float) == 0, "a record is whole words");
 
-/* The first thing that must be equal but is not, for a message; NULL: there is none. */
+/* Returns the name of the first fact that differs although it must be equal, for a message; NULL: none differs. */
 static const char *difference(const record *a, const record *b)
 {
     if (a->version != b->version) return "other versions of aerie";
@@ -163,7 +163,8 @@ static void last_words(void *user, const char *reason)
                m->comm ? m->comm->n_ranks : 0, reason);
 }
 
-/* A split gains nothing where parts cannot be cut, since every process would have them: a pipeline saves more memory. */
+/* Where a rank's parts cannot be cut, every process would hold them whole and a split would gain nothing: a pipeline saves more
+ * memory. */
 static aerie_status map_ranks(ae_ranks **ranks, const ae_model *model, ae_comm *comm, const aerie_machines *o,
                               aerie_error *error)
 {
@@ -189,7 +190,7 @@ static aerie_status slow_down(ae_comm **comm, aerie_error *error)
     return ae_comm_slow(comm, inner, &delay, error);
 }
 
-/* Shares by what every process measures of its machine, to shares [AE_MAX_RANKS]. */
+/* Computes the processes' shares from what each measures of its machine, to shares [AE_MAX_RANKS]. */
 static aerie_status measure_shares(const aerie_model *m, const aerie_model_params *p, uint32_t *shares, aerie_error *error)
 {
     ae_comm *comm = m->comm;

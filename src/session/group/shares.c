@@ -12,7 +12,8 @@
 #include "quant/types.h"
 
 #define STEPS 8       /* share of the fastest machine */
-#define N_OUT 4096u   /* the product: 8 MiB or more, which caches between the core and the memory hardly hold */
+#define N_OUT 4096u   /* rows of the product: its weights take 8 MiB or more, which hardly fit the caches between core and
+                       * memory */
 #define N_IN 4096u
 #define SECONDS 0.05  /* for which it is repeated */
 
@@ -26,7 +27,7 @@ void ae_group_shares(const ae_group_speed *all, uint32_t n, uint64_t bytes, uint
         shares[r] = share < 1 ? 1 : (uint32_t)(share + 0.5);
         sum += shares[r];
     }
-    /* who has too little memory gives shares to the others; if none has enough, loading says so */
+    /* a process with too little memory passes shares to the others; if none has enough, loading says so */
     for (uint32_t r = 0; r < n; r++) {
         const uint64_t room = all[r].memory - all[r].memory / 8;
         while (all[r].memory && shares[r] > 0 && (double)bytes * shares[r] / (double)sum > (double)room) shares[r]--, sum--;
@@ -35,7 +36,7 @@ void ae_group_shares(const ae_group_speed *all, uint32_t n, uint64_t bytes, uint
     for (uint32_t r = 0; r < n && !sum; r++) shares[r] = 1;
 }
 
-/* The type that has most bytes of the model. */
+/* Returns the type that has the most bytes of the model. */
 static uint32_t main_type(const ae_gguf *gguf)
 {
     uint64_t most = 0;
@@ -48,7 +49,7 @@ static uint32_t main_type(const ae_gguf *gguf)
     return type;
 }
 
-/* Repeats the product; rows of weights per second. */
+/* Repeats the product; returns rows of weights per second. */
 static double repeat(ae_backend *b, ae_stream *stream, const ae_weight *weight, float *x, float *y)
 {
     const ae_matmul m = {.n_rows = 1, .input = AE_INPUT_PLAIN, .x = x, .x_stride = N_IN, .n_weights = 1,

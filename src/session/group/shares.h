@@ -5,15 +5,15 @@
 #include "backend/backend.h"
 #include "formats/gguf.h"
 
-/* The facts of a process's machine. */
+/* What a process knows of its machine. */
 typedef struct ae_group_speed {
-    double rows;     /* rows of a product that it computes in a second; 0: not known */
+    double rows;     /* rows of a product that the machine computes in a second; 0: not known */
     uint64_t memory; /* free bytes; 0: not known */
 } ae_group_speed;
 
-/* Measures for some 0.1 s with the threads that will compute. What cannot be measured stays 0. */
+/* Measures for some 0.1 s, with the threads that will compute. Fields that cannot be measured stay 0. */
 void ae_group_measure(ae_backend *backend, const ae_gguf *gguf, uint32_t n_threads, ae_group_speed *own);
-/* Writes shares [n] of `bytes` of weights, each 0 to 8, not all 0. */
+/* Divides `bytes` of weights: writes shares [n], each 0 to 8, not all 0. */
 void ae_group_shares(const ae_group_speed *all, uint32_t n, uint64_t bytes, uint32_t *shares);
 
 #endif

@@ -8,10 +8,10 @@
 #define PRIOR_TRIES 3.0  /* tries that the prior counts as; a depth's rate counts as many at the next depth */
 #define OWN_TRIES 3.0    /* tries that the drafter's own probability counts as */
 #define MOST_RATE 0.98
-#define ODDS 8.0         /* a change is assumed to make the odds this many times higher or lower */
+#define ODDS 8.0         /* a change is assumed to multiply or divide the odds by this */
 #define ALARM 10.0       /* threshold of the sum of log-likelihood ratios, for one sequence */
 #define ROUNDS_IDLE 512.0 /* rounds without a draft in which knowledge loses two thirds of its weight */
-#define OLD_TRIES 8.0     /* the weight that old knowledge keeps ... */
+#define OLD_TRIES 8.0     /* the weight, in tries, that old knowledge keeps ... */
 #define ROUNDS_OLD 2048.0 /* ... for this many rounds */
 #define DEEPER (1 - 1.0 / 128) /* weight that the knowledge of a level keeps after a round that drafted fewer levels */
 
@@ -52,7 +52,7 @@ static void add(ae_rate *r, double hit, double window)
     r->hits = r->hits * keep + hit;
 }
 
-/* Adds the verdict's log-likelihood ratio, for odds that are `times` the estimated ones. */
+/* Adds the log-likelihood ratio of the verdict, for odds that are `times` the estimated ones. */
 static void weigh(struct ae_change *c, double rate, double hit, double times)
 {
     const double odds = times * rate / (1 - rate), other = odds / (1 + odds);

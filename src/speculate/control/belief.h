@@ -26,11 +26,11 @@ typedef struct ae_rate {
 } ae_rate;
 
 typedef struct ae_belief {
-    ae_rate depth[AERIE_MAX_DRAFT + 1]; /* for nodes whose parent was accepted */
+    ae_rate depth[AERIE_MAX_DRAFT + 1]; /* by depth, for nodes whose parent was accepted */
     ae_rate bin[AE_BELIEF_BINS];        /* by the drafter's probability */
     struct ae_change {
         double sum;                     /* sum of log-likelihood ratios; 0: no sign of a change */
-        double tries, hits, believed;   /* since the sum was 0; `believed`: the hits that were expected */
+        double tries, hits, believed;   /* counts since the sum was 0; believed: the hits that were expected */
     } change[2];                        /* [0]: to lower odds; [1]: to higher odds */
 } ae_belief;
 
@@ -39,8 +39,8 @@ typedef struct ae_belief {
 void ae_belief_rates(const ae_belief *b, uint32_t n, double sway, double *rate);
 /* Estimates the probability that a node with the drafter's probability p is accepted if its parent was. */
 double ae_belief_node(const ae_belief *b, float p, double sway);
-/* Records a verdict. hit: 1 or 0, or the probability of a hit where nothing was verified. n_seqs: sequences that draft in the
- * round. */
+/* Records a verdict. hit: 1 or 0, or the probability of a hit if the level was not verified. n_seqs: sequences that draft in
+ * the round. */
 void ae_belief_saw_depth(ae_belief *b, uint32_t depth, double hit, uint32_t n_seqs);
 void ae_belief_saw_node(ae_belief *b, float p, bool hit, uint32_t n_seqs);
 /* Called after a round in which the drafter drafted n_levels levels, possibly none: what is known of deeper levels loses

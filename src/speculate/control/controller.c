@@ -10,24 +10,27 @@
 
 #define GAIN_NEEDED 1.01 /* speculate only for at least this expected gain */
 #define SWAY 1.5         /* standard deviations above the mean: the upper end of an estimate */
-#define PROBE_SHARE 8    /* a draft that is not expected to pay is tried for one sequence in this many */
-#define PROBE_LEVELS 2   /* levels of a network's first draft: two show what a first and a further level cost */
+#define PROBE_SHARE 8    /* a draft that is not expected to pay is tried for one in so many sequences */
+#define PROBE_LEVELS 2   /* levels of a network's first draft: two, so that it shows what the first level and a further level
+                          * cost */
 #define PROBE_COST 0.25  /* plain passes that a first draft of unknown price is assumed to lose */
-#define TRIAL 4          /* rounds that a network drafts at least when it is tried beside a better one */
+#define TRIAL 4          /* least number of rounds that a network drafts when it is tried although another is expected to be
+                          * better */
 #define IDLE_MOST 24     /* rounds without a draft after which a network is paused */
 /* standard deviations below the mean at which a draft must still pay; otherwise the budget pays for it */
 #define DOUBT 1.0
 #define PAUSE 32         /* rounds before a network that could not draft is tried again */
 #define YOUNG 3          /* drafts of a network before it is believed to pay */
-#define RISK_LEAST 0.2   /* plain passes that a pass may always risk */
-#define RISK_WON 8       /* rounds whose expected gain a pass may risk if it pays whatever is believed */
+#define RISK_LEAST 0.2   /* plain passes whose time any pass may risk */
+#define RISK_WON 8       /* rounds whose expected gain a pass may risk, if its drafts pay even at the lower end of the
+                          * estimates */
 #define SEQUENCE_TRIES 32 /* most tries that a sequence's own rate averages over */
-#define MOST_GROWTH 2    /* no pass has more than this times the rows of the largest that was measured */
+#define MOST_GROWTH 2    /* no pass has more than this many times the rows of the largest measured one */
 #define ODD_TIME 2.5     /* a pass whose time differs from the expected one by this factor was disturbed */
 #define NGRAM_ROUNDS 32  /* rounds that ngram_gain averages over */
-#define NGRAM_PAUSE 8    /* rounds before n-grams are asked again; doubled after each failure */
+#define NGRAM_PAUSE 8    /* rounds before n-grams are asked again after a failure; doubled after each further one */
 #define NGRAM_PAUSE_MOST 64
-#define NGRAM_TRIES 8     /* weight, in rounds, of a try after a pause: one that pays is soon trusted */
+#define NGRAM_TRIES 8     /* weight, in rounds, of a try after a pause, so that n-grams that pay are soon trusted */
 
 struct ae_reached {
     float reach;
@@ -98,7 +101,7 @@ static bool is_ready(ae_controller *c, ae_network *net)
     return !net->n_warming;
 }
 
-/* Whether it has drafted too little to be trusted. */
+/* Whether the network has drafted too little to be trusted. */
 static bool is_young(const ae_controller *c, const ae_network *net)
 {
     return net->n_tried < YOUNG + 2 * (c->n_drawing ? c->n_drawing - 1 : 0);
@@ -204,8 +207,8 @@ static double calibrated(const ae_controller *c, const ae_tree *tree, uint32_t n
 }
 
 /* Estimates by how much sequences differ in acceptance beyond chance: the variance of their true rates, from the observed ones.
- * The estimate for one sequence is its own rate to the extent that sequences differ, and the common rate otherwise. Otherwise
- * sequences that were lucky would seem worth a draft. */
+ * The more they differ, the more the estimate for one sequence follows its own rate; otherwise it follows the common rate.
+ * Without this, sequences that were lucky would seem worth a draft. */
 static void compare_sequences(ae_controller *c, const ae_chance *chances, uint32_t n)
 {
     double rate[2], sum = 0, chance = 0, m = 0;
@@ -222,16 +225,16 @@ static void compare_sequences(ae_controller *c, const ae_chance *chances, uint32
     c->spread = m > 1 && sum > (1 + 2 * sqrt(2 / m)) * chance ? (sum - chance) / m : 0;
 }
 
-/* Acceptance of this sequence's drafts relative to others. */
+/* Returns the acceptance of this sequence's drafts relative to others. */
 static double sequence_factor(const ae_controller *c, const ae_acceptance *a)
 {
     if (c->spread <= 0) return 1;
-    const double tries = c->usual * (1 - c->usual) / c->spread; /* tries that the common rate counts as */
+    const double tries = c->usual * (1 - c->usual) / c->spread; /* the number of tries that the common rate counts as */
     return ((double)a->hits + tries * c->usual) / ((double)a->tries + tries) / c->usual;
 }
 
 /* Estimates how many tokens 1 to `most` levels of the network add to the best n-gram chain, where either may be right; adds
- * them to sum [most + 1]. Returns the tokens expected of that chain alone. */
+ * them to sum [most + 1]. Returns the tokens that the chain alone is expected to bring. */
 static double promise(const ae_controller *c, const ae_chance *chance, const double *rate, uint32_t most, double *sum)
 {
     const ae_tree *tree = chance->tree;
@@ -278,14 +281,14 @@ static double risk(const ae_controller *c)
     return 2 * (c->budget > RISK_LEAST ? c->budget : RISK_LEAST) * c->cost.plain;
 }
 
-/* The same for drafts that pay whatever is believed within the doubt: they may also risk what they are about to gain. */
+/* The same for drafts that pay even at the lower end of the estimates: they may also risk what they are about to gain. */
 static double risk_sure(const ae_controller *c)
 {
     const double least = risk(c), won = RISK_WON * (c->net->gain - 1) * c->cost.plain;
     return least > won ? least : won;
 }
 
-/* The largest pass whose time can be told from those that were measured. */
+/* Returns the largest number of rows for which the measured passes allow an estimate. */
 static double rows_known(const ae_controller *c)
 {
     const ae_line *line = &c->cost.now;
@@ -294,13 +297,13 @@ static double rows_known(const ae_controller *c)
 
 /* An option of the plan. */
 typedef struct ae_option {
-    uint32_t n, n_levels; /* sequences, those with most to gain first; 0: no draft */
-    double seconds, tokens; /* the time it takes, and the tokens that it is expected to add */
+    uint32_t n, n_levels; /* n: number of sequences, taken from those with most to gain; 0: no draft */
+    double seconds, tokens; /* the time that the option takes, and the tokens that it is expected to add */
 } ae_option;
 
-/* Finds the option with the best rate, among those for up to n_most sequences: (baseline + expected accepted tokens) over (time
- * of n-gram drafts, draft and pass). base: the baseline with n-grams. n_rows: with their nodes. most_lost: seconds that it may
- * take beyond them. */
+/* Finds the option with the best rate, (baseline + expected accepted tokens) over (time of n-gram drafts, draft and pass),
+ * among those for up to n_most sequences. base: the baseline with n-grams. n_rows: rows with their nodes. most_lost: seconds
+ * that the option may take beyond those of n-grams alone. */
 static ae_option best_option(ae_controller *c, uint32_t n_most, double base, double n_rows, double sway, double most_lost)
 {
     const uint32_t most = most_levels(c);
@@ -339,7 +342,7 @@ static double expected_loss(const ae_controller *c, const ae_option *o, double n
     return seconds / c->cost.plain - (base + sum[o->n_levels]) / (c->cost.worth * c->otherwise);
 }
 
-/* Ranks the n-gram drafts of n sequences: returns the tokens expected of them, and how many nodes pay. Sorts the sequences by
+/* Ranks the n-gram drafts of n sequences. Returns the tokens expected of them, and how many nodes pay. Sorts the sequences by
  * what the network would add. */
 static double rank(ae_controller *c, const ae_round *r, ae_chance *chances, uint32_t n, uint32_t *n_by_ngram)
 {
@@ -430,7 +433,8 @@ static int by_reach(const void *a, const void *b)
     const struct ae_reached *x = a, *y = b;
     if (x->reach != y->reach) return x->reach > y->reach ? -1 : 1;
     if (x->tree != y->tree) return x->tree < y->tree ? -1 : 1;
-    return x->node < y->node ? -1 : x->node > y->node; /* equal ones stay in index order, so parents come before children */
+    return x->node < y->node ? -1 : x->node > y->node; /* nodes with equal probability stay in order of index, so parents come
+                                                        * before children */
 }
 
 /* Keeps the first n_keep of the sorted nodes. */
@@ -512,7 +516,8 @@ void ae_controller_saw_pass(ae_controller *c, const ae_round *r, uint32_t n_rows
 {
     c->measured = seconds;
     const double took = ae_cost_saw_pass(&c->cost, r, n_rows, seconds), times = c->expected > 0 ? took / c->expected : 1;
-    c->pass = times < ODD_TIME && times > 1 / ODD_TIME ? took : c->expected; /* other programs are not the drafts' fault */
+    /* a time that other programs disturbed does not count against the drafts */
+    c->pass = times < ODD_TIME && times > 1 / ODD_TIME ? took : c->expected;
 }
 
 /* Whether a child of `parent` was drafted and verified. */
@@ -562,7 +567,7 @@ void ae_controller_saw_verdict(ae_controller *c, const ae_chance *chance, const 
     }
 }
 
-/* Called each round: drops the state of networks that were not used for long. */
+/* Called each round: drops the state of networks that have not been used for long. */
 static void pass_time(ae_controller *c, const ae_result *result)
 {
     for (uint32_t i = 0; i < c->options.n_networks; i++) {
@@ -594,7 +599,7 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_resul
     if (c->exploring) c->budget -= paid - (1 + (result->n_accepted[0] + result->n_accepted[1]) / n) / c->otherwise;
     if (!result->used[AE_KIND_NETWORK]) c->budget -= upkeep / plain;
     c->budget += (c->sure_gain > GAIN_NEEDED ? AE_BUDGET_SHARE_BEST : AE_BUDGET_SHARE) * paid;
-    const double most = 1.25 * trial_cost(c, c->net); /* expensive trials are saved for */
+    const double most = 1.25 * trial_cost(c, c->net); /* enough to save up for an expensive trial */
     if (c->budget > AE_BUDGET_MOST && c->budget > most) c->budget = most > AE_BUDGET_MOST ? most : AE_BUDGET_MOST;
     if (c->budget < -AE_BUDGET_DEBT) c->budget = -AE_BUDGET_DEBT;
     if (!c->net->paused) c->net->upkeep += 0.1 * (upkeep - c->net->upkeep);
@@ -604,8 +609,8 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_resul
         c->ngram_gain += (gained - c->ngram_gain) / (c->ngram_gain < 0 && gained > 0 ? NGRAM_TRIES : NGRAM_ROUNDS);
         if (c->ngram_gain >= 0) c->ngram_pause = NGRAM_PAUSE;
         else if (c->ngram_pause < NGRAM_PAUSE_MOST) c->ngram_pause *= 2;
-        /* A try after a rest is short, since few sizes of passes are known, and may not pay by itself. If all of it was right,
-         * the text is known, and the next try comes at once. */
+        /* A try after a pause is short, since the times of few sizes of passes are known, and may not pay by itself. If all of
+         * it was right, the text is known, and the next try comes at once. */
         const uint32_t n_tried = result->n_nodes[AE_KIND_NGRAM];
         const bool whole = n_tried && result->n_accepted[AE_KIND_NGRAM] == n_tried;
         c->ngram_idle = whole ? c->ngram_pause : 0;

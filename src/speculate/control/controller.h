@@ -38,7 +38,7 @@ typedef struct ae_controller_options {
     uint32_t n_max;   /* draft depth, and nodes of a chain */
     uint32_t n_min;   /* fewer kept nodes than this are not verified */
     uint32_t n_seqs;  /* most sequences of a pass */
-    bool fixed;       /* verify all that is drafted: for tests */
+    bool fixed;       /* verify everything that is drafted: for tests */
     bool ngrams, drafts; /* which kinds of drafters exist */
     uint32_t n_networks; /* number of networks, of which one drafts in a round; 0 counts as 1 */
     uint32_t n_warm;  /* rounds that a paused network needs to get ready */
@@ -54,7 +54,7 @@ typedef struct ae_network {
     double gain, most;   /* expected tokens per second in this round, relative to plain decoding, and their upper end */
     uint32_t n_idle;     /* rounds since it drafted */
     uint32_t n_tried;    /* verdicts on its first levels, until they are forgotten */
-    uint32_t n_pause;    /* rounds until it may be tried beside a better one */
+    uint32_t n_pause;    /* rounds until the network may be tried beside a better one */
     bool paused;        /* it keeps no state */
     uint32_t n_warming;  /* rounds until it may draft after a pause */
 } ae_network;
@@ -64,7 +64,7 @@ typedef struct ae_controller {
     ae_cost cost;
     ae_belief ngrams;   /* acceptance of n-gram drafts */
     double ngram_gain;   /* mean gain per round of asking for n-gram drafts, in plain passes */
-    uint32_t ngram_idle, ngram_pause; /* rounds since they were asked; rounds until they are asked again */
+    uint32_t ngram_idle, ngram_pause; /* rounds since n-grams were last asked; rounds until they are asked again */
     ae_network networks[AERIE_MAX_DRAFTERS], *net; /* net: the one that may draft in this round */
     uint32_t n_trial;    /* further rounds in which net drafts although another one is expected to be better */
     double budget;       /* what may still be lost against plain decoding, in plain passes */
@@ -77,13 +77,13 @@ typedef struct ae_controller {
     double sway;
     double took[2];      /* [ae_draft_kind] usual seconds of drafts like this round's */
     double spent, measured; /* measured seconds of this round's drafts and of its pass */
-    bool sure;           /* its drafts pay whatever is believed within the doubt: they need no budget */
+    bool sure;           /* the drafts pay even at the lower end of the estimates, so they need no budget */
     bool exploring;      /* this round's drafts are paid from the budget */
-    double otherwise;    /* gain of the alternative, as a factor */
+    double otherwise;    /* expected gain of the alternative to this round's drafts, as a factor */
     double sure_gain;    /* gain of the best trusted network; at least 1 */
-    /* seconds of the pass with the chosen nodes: the expected time, and the measured time unless it was disturbed */
+    /* seconds of the pass with the chosen nodes: expected, and measured unless it was disturbed */
     double expected, pass;
-    double tokens;       /* tokens expected of the pass with the chosen nodes */
+    double tokens;       /* tokens that the pass with the chosen nodes is expected to bring */
     double gain;         /* expected gain of the last choice over a plain pass, as a factor */
     double worth[2];     /* [ae_draft_kind] tokens expected of the verified nodes, by the estimates after the verdict */
     struct ae_reached *nodes;        /* [n_seqs * AERIE_MAX_DRAFT] while choosing */
@@ -112,12 +112,12 @@ typedef struct ae_chance {
 
 /* Once per pass, before anything else. Returns whether n-gram drafts pay now. */
 bool ae_controller_begin(ae_controller *c, const ae_round *round);
-/* A sequence begins: n-grams that rest are asked once in its first round, since they may know its text. */
+/* A sequence begins: n-grams that are paused are asked once in its first round, since they may know its text. */
 void ae_controller_new_text(ae_controller *c);
 /* Records the time of n-gram drafts for n sequences. */
 void ae_controller_saw_ngrams(ae_controller *c, uint32_t n, double seconds);
-/* After the n-gram drafts, if there were any: decides how many levels a network runs for each of n sequences. False: for none.
- * */
+/* Called after the n-gram drafts, if there were any: decides how many levels a network runs for each of n sequences. Returns
+ * false if for none. */
 bool ae_controller_plan(ae_controller *c, const ae_round *round, ae_chance *chances, uint32_t n);
 /* Records a draft of n_levels for n sequences: seconds of the first level, and of all others together. */
 void ae_controller_saw_draft(ae_controller *c, uint32_t n, uint32_t n_levels, double first, double others);

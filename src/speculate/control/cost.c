@@ -5,17 +5,18 @@
 
 #define MOST_DRIFT 8.0
 #define MOST_EXTRA 1.5
-#define PLAIN_EARLY 12    /* rounds until the next plain one while its time is hardly known */
+#define PLAIN_EARLY 12    /* rounds until the next plain one while its time is not well known */
 #define PLAIN_CLOSE 48    /* rounds until the next plain one while speculation gains little */
 #define PLAIN_EVERY 192   /* rounds until the next plain one otherwise */
-#define PLAIN_ODD 2       /* rounds until the next plain one after one that does not agree with the drift */
+#define PLAIN_ODD 2       /* rounds until the next plain one after one whose time did not agree with the drift */
 #define PLAIN_DRIFTED 4   /* rounds until the next plain one after the machine became slower or faster */
 #define PLAIN_DOUBTED 8   /* rounds until the next plain one when it seems slower than a larger pass */
 #define USUAL_FRESH 32    /* rounds after which the weight of old times of passes with drafts is halved */
-#define DRIFT_ODD 1.25    /* ratio to the drift that is not noise */
+#define DRIFT_ODD 1.25    /* a ratio to the drift that is more than noise */
 #define DRIFT_FAR 1.3
 #define DRIFT_SLOW 0.1    /* weight of a plain pass in the usual drift */
-#define ODD_FASTER 2      /* plain passes in a row, faster than the drift and agreeing with each other, that replace it */
+#define ODD_FASTER 2      /* plain passes in a row that replace the drift, if they are faster than it and agree with each
+                           * other */
 #define ODD_SLOWER 3      /* the same for slower ones */
 
 void ae_cost_init(ae_cost *c)
@@ -31,12 +32,12 @@ static void ratios_add(ae_ratios *r, double ratio)
     r->ratio[r->n_seen++ % AE_RATIOS] = (float)ratio;
 }
 
-/* The lower quartile of the ratios: it corrects wrong expectations, and ignores a slow pass now and then. 1 while there are
- * none. */
+/* Returns the lower quartile of the ratios: it corrects wrong expectations, and ignores a slow pass now and then. Returns 1
+ * while there are no ratios. */
 static double ratios_usual(const ae_ratios *r)
 {
     const uint32_t n = r->n_seen < AE_RATIOS ? r->n_seen : AE_RATIOS;
-    float sorted[AE_RATIOS + 1] = {1}; /* a 1 is added, since the first two are not enough */
+    float sorted[AE_RATIOS + 1] = {1}; /* a 1 is added, since one or two ratios are not enough */
     uint32_t m = n < AE_RATIOS;
     for (uint32_t i = 0; i < n; i++, m++) {
         uint32_t at = m;
@@ -51,9 +52,9 @@ static uint32_t bucket_of(uint32_t n_context)
     return n_context < 512 ? 0 : n_context < 2048 ? 1 : n_context < 8192 ? 2 : 3;
 }
 
-/* Expected times of passes. Sizes that a bucket has not measured take the shape of the nearest bucket that has them. For still
- * larger sizes, passes over prompts say what many rows cost, so that the first drafts are not too large. False: nothing was
- * measured yet. */
+/* Makes the line of expected times of passes. Sizes that a bucket has not measured take the shape of the nearest bucket that
+ * has them. For still larger sizes, passes over prompts show what many rows cost, so that the first drafts are not too large.
+ * Returns false if nothing was measured yet. */
 static bool pass_line(const ae_cost *c, uint32_t n_context, bool prompts, bool hope, ae_line *line)
 {
     void (*const make)(const ae_curve *, uint32_t, bool, ae_line *) = hope ? ae_curve_line : ae_curve_sure_line;
@@ -61,7 +62,7 @@ static bool pass_line(const ae_cost *c, uint32_t n_context, bool prompts, bool h
     ae_line other;
     line->n = 0;
     if (prompts) make(&c->pass[AE_T_BUCKETS], c->clock, false, line);
-    for (uint32_t i = 0; i < 2 * AE_T_BUCKETS; i++) { /* its own bucket, one below, one above, two below, ... */
+    for (uint32_t i = 0; i < 2 * AE_T_BUCKETS; i++) { /* the context's own bucket, one below, one above, two below, ... */
         const uint32_t distance = (i + 1) / 2, b = i % 2 ? bucket - distance : bucket + distance;
         if (b >= AE_T_BUCKETS) continue;
         make(&c->pass[b], c->clock, false, &other);
@@ -209,7 +210,7 @@ double ae_price_saw(ae_price *p, uint32_t clock, uint32_t n, uint32_t n_levels, 
 {
     const double seconds = first + others, expected = ae_price_known(p) ? ae_price_of(p, n, n_levels) : seconds;
     if (expected > 0) ratios_add(&p->ratios, seconds / expected);
-    const double usual = expected * ratios_usual(&p->ratios), least = 1e-4 * first; /* a curve takes no time of 0 */
+    const double usual = expected * ratios_usual(&p->ratios), least = 1e-4 * first; /* a curve ignores a time of 0 */
     ae_curve_add(&p->first, n, first, clock);
     if (n_levels > 1) ae_curve_add(&p->level, n, others / (n_levels - 1) > least ? others / (n_levels - 1) : least, clock);
     ae_price_begin(p, clock);

@@ -21,7 +21,7 @@
 /* A pass before its drafts. */
 typedef struct ae_round {
     uint32_t n_rows, n_drawing; /* rows without drafts; sequences that draw a token, with or without drafts */
-    uint32_t n_context;         /* mean tokens of its sequences */
+    uint32_t n_context;         /* mean length of its sequences in tokens */
     bool prompts;               /* some rows belong to prompts */
 } ae_round;
 
@@ -44,22 +44,24 @@ typedef struct ae_cost {
     ae_curve ngrams;                  /* seconds of n-gram drafts by number of sequences */
     /* now: expected seconds of this round's pass by rows; hope: the same if old measurements no longer hold */
     ae_line now, hope;
-    double usual;                    /* factor on these for passes that verify drafts, from the latest of them */
-    /* seconds of whole rounds over the sum of their parts: without and with a network's draft */
+    double usual;                    /* factor by which passes that verify drafts differ from these lines, from the latest of
+                                      * them */
+    /* seconds of whole rounds over the sum of their parts: rounds without a network's draft, and with one */
     ae_ratios whole[2];
-    double extra;                    /* factor that these imply for rounds with a network's draft */
+    double extra;                    /* the resulting factor for rounds with a network's draft */
     bool known;                      /* some pass was measured */
     uint32_t last_drafts;            /* the clock at the last pass that verified drafts */
     uint32_t n_plain;                /* rows of this round without drafts */
-    double plain, worth;             /* of this round without drafts: its seconds, and the tokens that its rows are worth */
+    double plain, worth;             /* this round without drafts: its seconds, and the tokens that its rows are worth */
     uint32_t clock, last_plain;      /* rounds; the clock at the last one that measured plain decoding */
-    ae_ratios pass_ratios;           /* of passes that verified drafts */
-    ae_ratios drift_ratios;          /* of passes over numbers of rows that are well known */
-    double drift;                    /* present times of the machine over the stored ones */
-    double usual_drift;              /* a slow mean of the drift at plain passes: drift may creep without meaning anything */
+    ae_ratios pass_ratios;           /* ratios of passes that verified drafts */
+    ae_ratios drift_ratios;          /* ratios of passes over numbers of rows that are well known */
+    double drift;                    /* the machine's present times over the stored ones */
+    double usual_drift;              /* a slow mean of the drift at plain passes: a drift that creeps means nothing */
     double plain_drift;              /* the drift when plain decoding was last measured */
     double odd_drift;                /* the drift according to the latest plain passes that disagree with it */
-    uint32_t n_odd, last_agreed;     /* how many of these came in a row; the clock at the last pass that agreed */
+    uint32_t n_odd, last_agreed;     /* how many of these came in a row; the clock at the last pass that agreed with the
+                                      * drift */
 } ae_cost;
 
 void ae_cost_init(ae_cost *c);
@@ -75,7 +77,7 @@ double ae_cost_pass(const ae_cost *c, double n_rows, bool hope);
 double ae_cost_saw_pass(ae_cost *c, const ae_round *r, uint32_t n_rows, double seconds);
 /* Records a whole round: its seconds over those of its pass and drafts. network: it had a network's draft. */
 void ae_cost_saw_whole(ae_cost *c, bool network, double ratio);
-/* Records n-gram drafts for n sequences. Returns what they usually take. */
+/* Records n-gram drafts for n sequences. Returns the seconds that they usually take. */
 double ae_cost_saw_ngrams(ae_cost *c, uint32_t n, double seconds);
 /* Expected seconds of n-gram drafts for n sequences; 0 while nothing is known. */
 double ae_cost_ngrams(const ae_cost *c, uint32_t n);

@@ -4,12 +4,12 @@
 #define N_TRUSTED 3 /* measurements after which a time is trusted */
 #define FRESH 512   /* rounds that a time is remembered for */
 #define FRESH_FEW 64 /* the same, for a time that was measured less than N_TRUSTED times */
-#define DOUBT 16.0f /* rounds after which the weight of such a time is a quarter */
-#define DOUBT_TRUSTED 192.0f /* the same for trusted times, so that what seems expensive is tried again */
+#define DOUBT 16.0f /* rounds after which a time that is not trusted has a quarter of its weight */
+#define DOUBT_TRUSTED 192.0f /* the same for trusted times, so that a size that seems expensive is tried again */
 #define STEP 0.03   /* share of the time that one more row adds: the guess while nothing larger was measured */
-#define STEP_SHARE 0.5  /* share of proportional growth: the guess for large sizes, where STEP would be more than that */
+#define STEP_SHARE 0.5  /* the guess for large sizes, where STEP would be more: this share of proportional growth */
 #define KNEE 16         /* beyond this size, and twice the largest measured one, time is assumed to grow in proportion */
-#define APART 0.75      /* sizes that differ so much tell the slope of larger ones */
+#define APART 0.75      /* sizes whose ratio is at most this are far enough apart to show the slope of larger ones */
 #define LEAST_SHARE 0.3 /* least slope of large sizes, as a share of proportional growth: arithmetic bounds them */
 
 static uint32_t bin_of(uint32_t size)
@@ -65,7 +65,7 @@ bool ae_times_trusted(const ae_times *t, uint32_t clock)
     return t->n_seen >= N_TRUSTED && clock - t->last <= FRESH;
 }
 
-/* Seconds that one more adds, beyond the line's last point. */
+/* Returns the seconds that one more adds, beyond the line's last point. */
 static double slope_beyond(const ae_line *line)
 {
     const uint32_t i = line->n - 1;

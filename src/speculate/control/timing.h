@@ -52,9 +52,9 @@ typedef struct ae_line {
 void ae_curve_line(const ae_curve *curve, uint32_t clock, bool doubt_first, ae_line *line);
 /* The same, but times that were measured often enough do not lose weight with age. */
 void ae_curve_sure_line(const ae_curve *curve, uint32_t clock, bool doubt_first, ae_line *line);
-/* Continues the line beyond its last size with the shape of another, scaled to meet it. */
+/* Continues the line beyond its last size with the shape of another line, scaled to meet it. */
 void ae_line_extend(ae_line *line, const ae_line *other);
-/* Continues the line well beyond its last size with the times of another. */
+/* Continues the line well beyond its last size with the times of another line. */
 void ae_line_append(ae_line *line, const ae_line *other);
 /* Expected seconds; 0 when the line has no points. */
 double ae_line_at(const ae_line *line, double size);

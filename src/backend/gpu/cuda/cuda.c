@@ -28,14 +28,14 @@
 struct ae_gpu_device {
     ae_cuda_api api;
     ae_cu_device device;
-    ae_cu_context context; /* the device's primary context, retained */
+    ae_cu_context context; /* the device's primary context */
     ae_cu_module modules[AE_CU_MAX_IMAGES]; /* [n_modules] of ae_gpu_images */
     uint32_t n_modules;
     bool early;            /* facts.early */
-    double limit;          /* limit of a wait, in seconds; 0: none */
+    double limit;          /* most seconds of a wait; 0: no limit */
     _Atomic bool hung;     /* it was over */
     ae_cu_stream queue;
-    ae_cu_stream fills;    /* zeroing of new memory, and fills */
+    ae_cu_stream fills;    /* the stream for zeroing new memory and for fills */
     pthread_mutex_t fills_mutex;
     ae_cu_function kernels[AE_GPU_N_KERNELS + 1]; /* by ae_gpu_kernel */
     ae_cu_event marks[AE_GPU_MARKS];              /* events, created when they are first needed */
@@ -92,7 +92,7 @@ static aerie_status wait_for(ae_gpu_device *d, ae_cu_stream stream, const char *
     return result == AE_CU_OK ? AERIE_OK : ae_cuda_fail(&d->api, result, call, error);
 }
 
-/* Whether the device may still write to what it was given. Asks a device that was given up. */
+/* Whether the device may still write to memory that it was given. Asks a device that was given up again. */
 static bool is_busy(const ae_gpu_device *d)
 {
     if (!d->hung) return false;
@@ -185,7 +185,8 @@ static aerie_status load_modules(ae_gpu_device *d, const device_numbers *n, aeri
     return AERIE_OK;
 }
 
-/* With AE_GPU_KERNELS_WAIT all kernels wait for the previous one themselves (programmatic dependent launch). */
+/* Whether launches may begin early (programmatic dependent launch). With AE_GPU_KERNELS_WAIT, all kernels wait for the previous
+ * one themselves. */
 static bool may_be_early(void)
 {
 #ifdef AE_GPU_KERNELS_WAIT
@@ -217,7 +218,7 @@ static aerie_status set_up(ae_gpu_device *d, uint32_t i, ae_gpu_facts *facts, ae
     return AERIE_OK;
 }
 
-/* Before closing: waits once more for a device that was given up. */
+/* Before closing: waits once more for a device that was given up. Returns whether it answers. */
 static bool comes_back(ae_gpu_device *d)
 {
     const double start = ae_time_now();
@@ -294,7 +295,7 @@ static void *cuda_alloc(ae_gpu_device *d, size_t bytes)
     return NULL;
 }
 
-/* cuMemFree waits for the work that runs on the device. */
+/* cuMemFree waits for all work on the device. */
 static void cuda_free(ae_gpu_device *d, void *memory)
 {
     if (!memory || is_busy(d)) return;
@@ -357,7 +358,7 @@ static aerie_status cuda_zero(ae_gpu_device *d, void *to, size_t n, aerie_error 
 static aerie_status cuda_launch(ae_gpu_device *d, uint32_t i, const uint32_t grid[3], uint32_t n_shared, const void *args,
                                 aerie_error *error)
 {
-    void *params[] = {(void *)(uintptr_t)args}; /* one parameter, a struct, read during the call */
+    void *params[] = {(void *)(uintptr_t)args}; /* the only parameter, a struct, which is read during the call */
     ae_cu_attribute early = {.id = AE_CU_LAUNCH_EARLY, .value.on = 1};
     const ae_cu_launch launch = {grid[0], grid[1], grid[2], kernels[i].threads, 1, 1, n_shared, d->queue, &early, d->early};
     AE_TRY(enter(d, error));
@@ -396,7 +397,7 @@ static aerie_status cuda_record_begin(ae_gpu_device *d, aerie_error *error)
     return AERIE_OK;
 }
 
-/* Makes the executable graph of a captured one, which it frees. */
+/* Makes an executable graph of the captured one, and frees that. */
 static aerie_status instantiate(const ae_cuda_api *api, ae_cu_graph graph, ae_gpu_recording **out, aerie_error *error)
 {
     ae_gpu_recording *r = ae_alloc(1, sizeof *r);

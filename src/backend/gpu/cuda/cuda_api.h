@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 
-/* CUDA's opaque types, by the names of its structs; its enums are unsigned. */
+/* CUDA's opaque types, under the names of its structs; its enums are unsigned. */
 typedef unsigned ae_cu_result;
 typedef int ae_cu_device;
 typedef unsigned long long ae_cu_pointer; /* a device address */
@@ -29,13 +29,13 @@ enum {
     AE_CU_NOT_FOUND = 500,
     AE_CU_NOT_READY = 600,
 
-    AE_CU_DEVICE_SHARED = 8, /* attributes of a device: bytes of shared memory of a block, usual and at most */
+    AE_CU_DEVICE_SHARED = 8, /* attributes of a device: bytes of a block's shared memory, by default and at most */
     AE_CU_DEVICE_MULTIPROCESSORS = 16,
     AE_CU_DEVICE_MAJOR = 75, /* compute capability */
     AE_CU_DEVICE_MINOR = 76,
     AE_CU_DEVICE_SHARED_MOST = 97,
 
-    AE_CU_FUNCTION_THREADS = 0, /* attributes of a function: threads of a block at most */
+    AE_CU_FUNCTION_THREADS = 0, /* attributes of a function: most threads of a block */
     AE_CU_FUNCTION_SHARED = 1,  /* bytes of shared memory that it declares itself */
     AE_CU_FUNCTION_SHARED_MOST = 8,
 
@@ -104,7 +104,7 @@ typedef struct ae_cu_launch {
     X(exec_launch, cuGraphLaunch, (ae_cu_exec exec, ae_cu_stream stream)) \
     X(exec_destroy, cuGraphExecDestroy, (ae_cu_exec exec))
 
-/* The function whose types are structs of our own. */
+/* The functions whose parameter types are our own structs. */
 #define AE_CU_LAUNCHES(X) \
     X(launch_with, cuLaunchKernelEx, (const ae_cu_launch *launch, ae_cu_function function, void **params, void **extra))
 
@@ -113,10 +113,10 @@ typedef struct ae_cuda_api {
     AE_CU_FUNCTIONS(AE_CU_FIELD)
     AE_CU_LAUNCHES(AE_CU_FIELD)
 #undef AE_CU_FIELD
-    int version; /* of the driver: 13000 is CUDA 13.0 */
+    int version; /* version of the driver: 13000 is CUDA 13.0 */
 } ae_cuda_api;
 
-/* The compiled kernels of a .cu file, for all chips of the build; ae_gpu_images is written by the build (cmake/gpu.cmake). */
+/* The kernels of a .cu file, compiled for all chips of the build. The build writes ae_gpu_images (cmake/gpu.cmake). */
 typedef struct ae_gpu_image {
     const unsigned char *bytes, *end;
 } ae_gpu_image;
@@ -124,8 +124,8 @@ extern const ae_gpu_image ae_gpu_images[]; /* [ae_gpu_n_images] */
 extern const size_t ae_gpu_n_images;
 #define AE_CU_MAX_IMAGES 64
 
-/* Loads the library and initializes it, if nobody has yet, and finds its functions. UNSUPPORTED with a sentence where there is
- * no library or no usable driver. */
+/* Loads the library, initializes it if nobody has yet, and finds its functions. UNSUPPORTED, with a sentence, if there is no
+ * library or no usable driver. */
 aerie_status ae_cuda_api_load(ae_cuda_api *api, aerie_error *error);
 /* Returns the failure of a call: "cuMemAlloc_v2: out of memory (CUDA_ERROR_OUT_OF_MEMORY)". MEMORY, or INTERNAL. */
 aerie_status ae_cuda_fail(const ae_cuda_api *api, ae_cu_result result, const char *call, aerie_error *error);

@@ -21,7 +21,7 @@ static void *open_library(void)
     return library;
 }
 
-/* The name of the first function that the library lacks; NULL: all were found. */
+/* Returns the name of the first function that the library lacks; NULL: all were found. */
 static const char *find_functions(void *library, ae_cuda_api *api)
 {
     void *symbol;

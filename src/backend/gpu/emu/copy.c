@@ -16,7 +16,7 @@
 #define UNPOISON(p) ((void)0)
 #endif
 
-#if defined(AE_EMU_TSAN) /* calls, which ThreadSanitizer sees */
+#if defined(AE_EMU_TSAN) /* these calls are visible to ThreadSanitizer */
 static void *(*const volatile set)(void *, int, size_t) = memset;
 static void *(*const volatile copy)(void *, const void *, size_t) = memcpy;
 #else
@@ -27,7 +27,7 @@ static void *(*const volatile copy)(void *, const void *, size_t) = memcpy;
 static bool grow(ae_emu_engine *e, ae_emu_thread *thread)
 {
     const uint32_t room = thread->room ? 2 * thread->room : 16;
-#if defined(AE_EMU_TSAN) /* the list stays from block to block: no thread of the kernel owns it */
+#if defined(AE_EMU_TSAN) /* the list stays from block to block, and no thread of the kernel owns it */
     __tsan_switch_to_fiber(e->host_tsan, __tsan_switch_to_fiber_no_sync);
     ae_emu_copy *copies = ae_realloc(thread->copies, room, sizeof *copies);
     __tsan_switch_to_fiber(thread->tsan, __tsan_switch_to_fiber_no_sync);
@@ -53,7 +53,7 @@ void ae_emu_copy16(void *shared, const void *global, const char *file, int line)
     if (self->n_copies == self->room && !grow(e, self))
         ae_emu_fail(e, "there is not enough memory for the copies of thread %u", e->view.thread);
     self->copies[self->n_copies++] = (ae_emu_copy){shared, global, self->group};
-    UNPOISON(shared); /* two copies to one place: the later one counts */
+    UNPOISON(shared); /* of two copies to one place, the later one counts */
     set(shared, 0xa5, 16);
     POISON(shared);
 }

@@ -32,7 +32,7 @@ AE_DEV float2 make_float2(float x, float y) { return {x, y}; }
 AE_DEV float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 AE_DEV double2 make_double2(double x, double y) { return {x, y}; }
 
-/* The driver finds ae_emu_NAME and what it was compiled for by list.h. */
+/* The driver finds ae_emu_NAME, and the sizes that the kernel was compiled for, by list.h. */
 #define AE_KERNEL(name, type, threads) \
     static void ae_kernel_##name(const type &a); \
     extern "C" { \
@@ -45,7 +45,7 @@ AE_DEV double2 make_double2(double x, double y) { return {x, y}; }
 
 #define AE_KERNEL_EARLY(name, type, threads) AE_KERNEL(name, type, threads)
 #define AE_DEPEND
-AE_DEV void ae_depend_launch(void) {} /* in the emulation a launch begins only when the previous one has ended */
+AE_DEV void ae_depend_launch(void) {} /* nothing to do: in the emulation a launch begins only when the previous one has ended */
 AE_DEV void ae_depend_wait(void) {}
 
 #define AE_SHARED(p) uint8_t *p = ae_emu_now->shared
@@ -57,7 +57,7 @@ AE_DEV uint32_t ae_block_z(void) { return ae_emu_now->block[2]; }
 AE_DEV uint32_t ae_grid_x(void) { return ae_emu_now->grid[0]; }
 AE_DEV uint32_t ae_grid_y(void) { return ae_emu_now->grid[1]; }
 
-/* The place of a call in a kernel: default arguments of everything that may report. */
+/* The place of a call in a kernel, as default arguments of every function that may report. */
 #define AE_EMU_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 AE_DEV void ae_sync(AE_EMU_HERE) { ae_emu_sync(file, line); }
@@ -80,7 +80,7 @@ template <class T> AE_DEV T ae_shfl_xor(T v, uint32_t mask, AE_EMU_HERE)
     return ae_shfl(v, (ae_thread() % 32) ^ mask, file, line);
 }
 
-/* An instruction where there is one: libm's function is slow in a plain x86-64 build. Both are exact. */
+/* Uses an instruction if there is one: libm's function is slow in a plain x86-64 build. Both are exact. */
 #if defined(__x86_64__)
 AE_DEV float ae_fma(float x, float y, float z)
 {

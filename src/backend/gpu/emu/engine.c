@@ -25,8 +25,8 @@
 #define KEEPS_SHARED 1
 #define SHARED_BYTES(e) AE_EMU_MAX_SHARED
 #endif
-#define TSAN_BLOCKS 4 /* the most blocks of a launch whose threads ThreadSanitizer tells apart; it takes those of the others for
-                       * one more thread */
+#define TSAN_BLOCKS 4 /* most blocks of a launch whose threads ThreadSanitizer distinguishes; it takes the threads of all others
+                       * for a single one */
 
 __thread ae_emu_view *ae_emu_now __attribute__((tls_model("initial-exec")));
 
@@ -83,18 +83,18 @@ static void thread_enter(ae_emu_engine *e, uint32_t t)
 #endif
 }
 
-/* A fiber that will begin thread t; NULL: not enough memory. */
+/* Returns a fiber that will run thread t; NULL: not enough memory. */
 static ae_emu_fiber *fiber_take(ae_emu_engine *e, uint32_t t)
 {
     ae_emu_fiber *f = e->idle;
-#if defined(AE_EMU_TSAN) /* on a fresh stack, so that it cannot read what another thread left there */
+#if defined(AE_EMU_TSAN) /* the fiber gets a fresh stack, so that it cannot read what another thread left there */
     thread_enter(e, t);
     if (f && !e->n_light && !ae_emu_fiber_renew(f, fiber_main)) return NULL;
 #endif
     if (f) {
         e->idle = f->next;
     } else {
-        f = &e->all[e->n_fibers]; /* one for each thread that waits, and two more */
+        f = &e->all[e->n_fibers]; /* there are as many fibers as threads that wait, and two more */
         if (!ae_emu_fiber_init(f, fiber_main)) return NULL;
         e->n_fibers++;
     }
@@ -210,7 +210,7 @@ static bool barrier_settle(ae_emu_engine *e)
     return true;
 }
 
-/* Returns the thread that runs next; NONE when the block is done. */
+/* Returns the thread that runs next; NONE if the block has finished. */
 static uint32_t pick(ae_emu_engine *e)
 {
     for (;;) {
@@ -277,7 +277,7 @@ static void fiber_main(void)
     }
 }
 
-/* Blocks the running thread; others run until it may go on. */
+/* Blocks the running thread; other threads run until it may continue. */
 static void wait(ae_emu_engine *e)
 {
     const uint32_t self = e->view.thread;
@@ -292,7 +292,7 @@ static void wait(ae_emu_engine *e)
         }
     }
     const uint32_t t = pick(e);
-    ae_emu_thread *next = &e->threads[t]; /* not NONE: this one has not returned */
+    ae_emu_thread *next = &e->threads[t]; /* cannot be NONE, since this thread has not returned */
     if (t == self) return;
     if (next->state == AE_EMU_FRESH) {
         ae_emu_fiber *f = fiber_take(e, t);
@@ -327,8 +327,8 @@ void ae_emu_meet_warp(ae_emu_engine *e, ae_emu_op op, const char *file, int line
     arrive(e, &w->first, op, file, line);
     ae_emu_self(e)->state = AE_EMU_AT_WARP;
     w->n_at_warp++;
-#if defined(AE_EMU_TSAN) /* two addresses, alternately: the later accesses of a lane that runs ahead must not count as ordered
-                          * before those of the others */
+#if defined(AE_EMU_TSAN) /* two addresses, used alternately: when a lane runs ahead, its later accesses must not count as
+                          * ordered before those of other lanes */
     char *meeting = &e->meetings[2 * (1 + e->view.thread / 32) + w->turn % 2];
     __tsan_release(meeting);
 #endif
@@ -354,7 +354,7 @@ void ae_emu_sync(const char *file, int line)
 #endif
 }
 
-/* n threads have arrived: those that wait may go on. */
+/* Called when n threads have arrived: lets those that wait continue. */
 static void bar_complete(ae_emu_engine *e, uint32_t id)
 {
     for (uint32_t i = 0; i < e->n_threads; i++) {
@@ -412,8 +412,8 @@ static void fibers_free(ae_emu_engine *e)
     for (uint32_t i = 0; i < AE_EMU_MAX_THREADS; i++) e->threads[i].n_copies = 0;
 }
 
-/* Shared memory of a block, 0xFF everywhere. ThreadSanitizer needs it fresh for each block, with the addresses of the meetings
- * before it: blocks are concurrent, and no access of one may be ordered by another. */
+/* Fills the shared memory of a block with 0xFF. ThreadSanitizer needs new memory for each block, with the addresses of the
+ * meetings before it: blocks are concurrent, and no access of one may be ordered by another. */
 static bool shared_begin(ae_emu_engine *e)
 {
 #if defined(AE_EMU_TSAN)
@@ -459,7 +459,8 @@ static void shared_end(ae_emu_engine *e, bool last)
 static bool block_run(ae_emu_engine *e)
 {
 #if defined(AE_EMU_TSAN)
-    if (e->n_blocks++ >= TSAN_BLOCKS && !e->n_light++) fibers_free(e); /* with what ThreadSanitizer knows of their stacks */
+    if (e->n_blocks++ >= TSAN_BLOCKS && !e->n_light++) fibers_free(e); /* also discards what ThreadSanitizer knows of the
+                                                                        * fibers' stacks */
 #endif
     if (!shared_begin(e)) {
         snprintf(e->report, AE_EMU_REPORT, "kernel %s: there is not enough memory for a block", e->kernel->name);
@@ -510,7 +511,7 @@ static bool grid_run(ae_emu_engine *e)
     const uint32_t *grid = e->view.grid;
     const uint64_t n = (uint64_t)grid[0] * grid[1] * grid[2];
     uint64_t at = 0, stride = 1;
-    if (e->random && n > 1) { /* any order; this one needs no list */
+    if (e->random && n > 1) { /* any order is allowed; this one needs no list */
         at = random_next(e) % n, stride = random_next(e) % n;
         while (divisor(stride, n) != 1) stride++;
     }

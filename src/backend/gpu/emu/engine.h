@@ -10,7 +10,7 @@
 #endif
 
 #define AE_EMU_MAX_WARPS (AE_EMU_MAX_THREADS / 32)
-#define AE_EMU_BARS 16 /* number of a barrier of ae_bar_wait; 0 is ae_sync's */
+#define AE_EMU_BARS 16 /* most numbers of barriers for ae_bar_wait; number 0 is ae_sync's */
 
 typedef enum ae_emu_state {
     AE_EMU_FRESH, /* not yet begun */
@@ -40,11 +40,11 @@ typedef struct ae_emu_copy {
 
 typedef struct ae_emu_thread {
     ae_emu_fiber *fiber; /* in which it began */
-    const char *file;    /* the meeting at which it waits */
+    const char *file;    /* the place in the kernel at which the thread waits */
     int line;
     uint8_t state, op;
     uint32_t bar;   /* AE_EMU_AT_BAR: its id */
-    uint64_t value; /* of a shuffle, and the lane that it is taken from */
+    uint64_t value; /* value of a shuffle, and the lane that it is taken from */
     uint32_t lane;
     uint32_t a[4], b[2]; /* fragments of a product */
     int32_t c[4];
@@ -54,8 +54,8 @@ typedef struct ae_emu_thread {
 } ae_emu_thread;
 
 typedef struct ae_emu_warp {
-    uint32_t n;                         /* threads: 32, or fewer in the last warp */
-    uint32_t next;                      /* of lanes[], in this pass over the warp */
+    uint32_t n;                         /* threads of the warp: 32, or fewer in the last warp */
+    uint32_t next;                      /* index in lanes[] of the next lane in this pass over the warp */
     uint32_t n_at_warp;                 /* threads in this state */
     bool open;                          /* some thread can run */
     uint32_t turn;                      /* meetings so far */
@@ -65,20 +65,21 @@ typedef struct ae_emu_warp {
 
 /* A barrier with a number. */
 typedef struct ae_emu_bar_state {
-    uint32_t n, n_came; /* threads that it waits for, and that have arrived */
-    uint32_t turn;      /* how often it has been completed */
+    uint32_t n, n_came; /* threads that the barrier waits for; threads that have arrived */
+    uint32_t turn;      /* how often the barrier has been completed */
 } ae_emu_bar_state;
 
 struct ae_emu_engine {
-    ae_emu_view view; /* first: ae_emu_now points to it */
+    ae_emu_view view; /* must come first: ae_emu_now points to it */
     const ae_emu_kernel *kernel;
     const void *args;
     char *report;
     bool failed;
     uint32_t n_shared, n_threads, n_warps;
     uint64_t random; /* 0: ascending order */
-    uint32_t ahead;  /* how likely a warp goes on after an operation of its own, of 16 */
-    ae_emu_fiber host, *running, *idle, *all; /* idle: by next; all: array [n_fibers] of AE_EMU_MAX_THREADS + 2 */
+    uint32_t ahead;  /* chance, in sixteenths, that a warp continues after an operation of its own */
+    ae_emu_fiber host, *running, *idle, *all; /* idle: a list linked by next; all: an array [n_fibers], at most
+                                               * AE_EMU_MAX_THREADS + 2 */
     uint32_t n_fibers;
     uint32_t at; /* in order[] */
     uint32_t n_at_barrier, n_done;
@@ -105,15 +106,15 @@ static inline ae_emu_thread *ae_emu_self(ae_emu_engine *e)
     return &e->threads[e->view.thread];
 }
 
-/* The last part of a path, for reports. */
+/* Returns the last part of a path, for reports. */
 const char *ae_emu_name(const char *path);
 /* Ends the launch with a report. */
 void ae_emu_fail(ae_emu_engine *e, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
-/* The thread waits until all lanes of its warp have called this. */
+/* Makes the thread wait until all lanes of its warp have called this. */
 void ae_emu_meet_warp(ae_emu_engine *e, ae_emu_op op, const char *file, int line);
 /* warp.c: performs the collective operation that all lanes of a warp have called. */
 void ae_emu_operate(ae_emu_thread lanes[32]);
-/* copy.c: does the copies of the groups before `group`. */
+/* copy.c: performs the copies of the groups before `group`. */
 void ae_emu_copy_until(ae_emu_thread *thread, uint32_t group);
 
 #endif

@@ -29,7 +29,7 @@
 #define STACK_BYTES ((size_t)64 << 10)
 #endif
 
-/* Saves the registers that a callee keeps, stores the stack pointer to *from and goes on at `to`. */
+/* Saves the registers that a callee must preserve, stores the stack pointer to *from, and continues at `to`. */
 #if defined(__x86_64__)
 void ae_emu_stack_change(void **from, void *to);
 __asm__(".text\n"
@@ -65,7 +65,7 @@ __asm__(".text\n"
         ".size ae_emu_stack_change, .-ae_emu_stack_change\n");
 #endif
 
-/* Prepares the stack as if a change had left it at the beginning of entry. */
+/* Prepares the stack so that it looks as if a change had left it at the beginning of entry. */
 static void prepare(ae_emu_fiber *fiber, void (*entry)(void))
 {
 #ifdef AE_EMU_UCONTEXT
@@ -76,7 +76,7 @@ static void prepare(ae_emu_fiber *fiber, void (*entry)(void))
 #else
     uint64_t *top = (uint64_t *)(void *)(fiber->map + GUARD_BYTES + STACK_BYTES);
 #if defined(__x86_64__)
-    top -= 2, top[0] = (uint64_t)(uintptr_t)entry, top[1] = 0; /* entry's own return address is 0 */
+    top -= 2, top[0] = (uint64_t)(uintptr_t)entry, top[1] = 0; /* the return address of entry itself is 0 */
     top -= 6;
 #else
     top -= 20, top[11] = (uint64_t)(uintptr_t)entry; /* x30 */
@@ -125,7 +125,8 @@ static void arrived(ae_emu_fiber *fiber)
     const void *bottom;
     size_t bytes;
     __sanitizer_finish_switch_fiber(fiber->fake, &bottom, &bytes);
-    fiber->before->bottom = bottom, fiber->before->bytes = bytes; /* for the host's stack, whose bounds are not known before */
+    fiber->before->bottom = bottom, fiber->before->bytes = bytes; /* sets the bounds of the host's stack, which are not known
+                                                                   * before; those of other fibers are */
 #else
     (void)fiber;
 #endif

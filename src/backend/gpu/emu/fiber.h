@@ -26,18 +26,19 @@ typedef struct ae_emu_fiber {
     void *fake;                  /* AddressSanitizer's */
     struct ae_emu_fiber *before; /* ran before this one */
     struct ae_emu_fiber *next;   /* in a list of the owner's */
-    uint32_t thread;             /* index, for the owner, of the thread that runs in it */
+    uint32_t thread;             /* index of the thread that runs in the fiber; for the owner */
 } ae_emu_fiber;
 
-/* A stack on which `entry` begins at the first change to it. entry must not return. False: not enough memory. */
+/* Makes a fiber whose stack runs `entry` from the first change to it. entry must not return. Returns false if memory is
+ * short. */
 bool ae_emu_fiber_init(ae_emu_fiber *fiber, void (*entry)(void));
-/* The same for a fiber that is idle; its stack gets a new mapping, so that ThreadSanitizer does not see accesses of what ran
- * there before. */
+/* Does the same for a fiber that is idle; its stack gets a new mapping, so that ThreadSanitizer does not see accesses of what
+ * ran there before. */
 bool ae_emu_fiber_renew(ae_emu_fiber *fiber, void (*entry)(void));
 void ae_emu_fiber_free(ae_emu_fiber *fiber);
 /* Changes from the running fiber to another; returns when something changes back, or never if `from` has ended. */
 void ae_emu_fiber_change(ae_emu_fiber *from, ae_emu_fiber *to, bool last);
-/* An entry calls this first. */
+/* Must be the first call in an entry. */
 void ae_emu_fiber_entered(ae_emu_fiber *fiber);
 
 #endif

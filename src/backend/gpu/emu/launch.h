@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 #define AE_EMU_MAX_THREADS 1024u /* of a block */
-#define AE_EMU_MAX_SHARED 232448u /* bytes of a block's shared memory, as compute capability 9.0 has them */
+#define AE_EMU_MAX_SHARED 232448u /* bytes of a block's shared memory, as with compute capability 9.0 */
 #define AE_EMU_REPORT 320         /* bytes of a report about a broken rule */
 
 /* The sizes that a kernel was compiled for. */
@@ -39,8 +39,8 @@ typedef struct ae_emu_engine ae_emu_engine;
 ae_emu_engine *ae_emu_engine_create(void); /* NULL: not enough memory */
 void ae_emu_engine_free(ae_emu_engine *engine);
 
-/* Runs a kernel over a grid. The seed gives the order of blocks, warps and lanes; 0: ascending, each warp as far as it gets.
- * False: a rule was broken or memory ran out; `report` [AE_EMU_REPORT] says where and how. */
+/* Runs a kernel over a grid. The seed determines the order of blocks, warps and lanes; 0: ascending, each warp as far as it
+ * gets. Returns false if a rule was broken or memory ran out; `report` [AE_EMU_REPORT] then says where and how. */
 bool ae_emu_run(ae_emu_engine *engine, const ae_emu_kernel *kernel, const uint32_t grid[3], uint32_t n_shared, uint64_t seed,
                 const void *args, char *report);
 
@@ -49,18 +49,18 @@ bool ae_emu_run(ae_emu_engine *engine, const ae_emu_kernel *kernel, const uint32
 /* The values of the current launch that a kernel reads. */
 typedef struct ae_emu_view {
     uint8_t *shared; /* [n_shared] */
-    uint32_t thread; /* of the block, that runs now */
+    uint32_t thread; /* number in the block of the thread that is running */
     uint32_t block[3], grid[3];
 } ae_emu_view;
 
 extern __thread ae_emu_view *ae_emu_now __attribute__((tls_model("initial-exec")));
 
-/* file and line: the kernel's. */
+/* file and line: where the kernel calls this. */
 void ae_emu_sync(const char *file, int line);
 void ae_emu_sync_warp(const char *file, int line);
 void ae_emu_bar(uint32_t id, uint32_t n, bool waits, const char *file, int line);
 uint64_t ae_emu_shfl(uint64_t v, uint32_t lane, const char *file, int line);
-/* c [4] += A B over k of 16 or 32; a [k / 8], b [k / 16]. */
+/* Computes c [4] += A B over k of 16 or 32; a [k / 8], b [k / 16]. */
 void ae_emu_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int k, const char *file, int line);
 void ae_emu_copy16(void *shared, const void *global, const char *file, int line);
 void ae_emu_copy_commit(void);

@@ -3,9 +3,9 @@
 
 #include "backend/gpu/emu/engine.h"
 
-/* Fragments as the PTX manual places them (mma.m16n8k32 and m16n8k16 of s8): a lane holds of A the rows lane / 4 and + 8 and of
- * B the column lane / 4, each four k from lane % 4 * 4 on, then 16 further; of C the same rows and columns lane % 4 * 2 and
- * the next. */
+/* Fragments are laid out as in the PTX manual (mma.m16n8k32 and m16n8k16 of s8). A lane holds of A rows lane / 4 and lane / 4 +
+ * 8, of B column lane / 4, each with four k from lane % 4 * 4 on, and four more 16 further; of C it holds the same rows, and
+ * columns lane % 4 * 2 and the next. */
 static inline __attribute__((always_inline)) void multiply(ae_emu_thread lanes[32], int n_k)
 {
     int8_t a8[16 * 32], b8[8 * 32]; /* [row][k], [column][k] */

@@ -15,7 +15,7 @@
 #include "backend/gpu/kernels/kv_layout.h"
 
 #define AE_ATTENTION_WARPS 4 /* of a block */
-#define AE_ATTENTION_CODES 8 /* queries of a tile over codes: the columns of a matrix instruction */
+#define AE_ATTENTION_CODES 8 /* queries of a tile in caches of codes, which are the columns of a matrix instruction */
 
 typedef struct ae_gpu_attention_args {
     ae_gpu_kv_view kv;
@@ -37,77 +37,80 @@ typedef struct ae_gpu_attention_args {
     const int32_t *more_pos;    /* [n_rows] */
     const int32_t *more_path;   /* [n_rows][more_stride] */
     const int32_t *more_tables; /* [n_seqs][table_stride] */
-    const uint8_t *more_base;   /* as base and page_bytes of kv */
+    const uint8_t *more_base;   /* base and page_bytes of the further rows, as in kv */
     uint64_t more_page_bytes;
-    uint32_t *arrivals;       /* [n_kv_heads][n_tiles] blocks that have stored their parts; 0 between launches */
+    uint32_t *arrivals;       /* [n_kv_heads][n_tiles] number of blocks that have stored their parts; 0 between launches */
     uint32_t path_stride, table_stride, more_stride;
-    uint32_t head_rows;       /* of pos, n_inplace and path from a KV head to the next; 0: all have the same */
+    uint32_t head_rows;       /* distance in pos, n_inplace and path between KV heads; 0: all have the same places */
     uint32_t n_rows, n_heads, n_kv_heads;
     uint32_t window, chunked;
     float scale, softcap;
-    uint32_t n_tiles;         /* of all rows, for each KV head */
+    uint32_t n_tiles;         /* tiles of all rows, for one KV head */
     uint32_t n_splits;        /* units of a tile */
-    uint32_t merge_apart;     /* parts are merged by a launch of attention_merge, not by the last block */
-    uint32_t max_parts;       /* chunks of a row for which parts has room; 0: each row is walked by one unit */
-    uint32_t n_warps;         /* if units are warps: the working warps of a block, limited by shared memory */
+    uint32_t merge_apart;     /* a launch of attention_merge merges the parts, not the last block */
+    uint32_t max_parts;       /* most chunks of a row that parts has room for; 0: one unit walks each row */
+    uint32_t n_warps;         /* if units are warps: the warps of a block that work, limited by shared memory */
 } ae_gpu_attention_args;
 
-/* Which positions rows attend to (ae_select in backend/attention.h). A choice is that of a row, or of a row's group: number
- * group * n_rows + row. Grid: choices from `first` on; for scores also ranges of chunks, for blocks ranges of them. */
+/* Arguments for the choice of the positions that rows attend to (ae_select in backend/attention.h). A choice belongs to a row,
+ * or to a group of heads of a row: its number is group * n_rows + row. Grid: choices from `first` on; for scores also ranges of
+ * chunks, for blocks of positions ranges of these. */
 typedef struct ae_gpu_select_args {
-    ae_gpu_attention_args keys; /* the index keys, places and queries; one KV head, scale 1; sinks, slopes, y and what belongs
-                                 * to tiles and parts are not used */
+    ae_gpu_attention_args keys; /* the index keys, places and queries; one KV head, scale 1; sinks, slopes, y, tiles and parts
+                                 * are not used */
     const float *weight;      /* [n_rows][n_heads] or NULL */
-    float *scores;            /* [choices of the grid][score_stride]: [n_seen] of positions, then of blocks */
+    float *scores;            /* [choices of the grid][score_stride]: the scores of [n_seen] positions, then of blocks */
     int32_t *pos, *n_inplace; /* (out) [n_groups][n_rows] x 2 */
     int32_t *path;            /* (out) [n_groups][n_rows][n_most] */
     uint32_t first, n_most, n_seen, score_stride;
     uint32_t n_groups;        /* at least 1 */
     uint32_t block, n_local, pooled; /* block 0: none */
-    uint32_t every, listed;   /* at least 1; listed: the results are those of ae_attention_more */
+    uint32_t every, listed;   /* every: at least 1; listed: the results are lists of ae_attention_more */
 } ae_gpu_select_args;
 
 #define AE_GPU_SELECT_THREADS 256 /* of select_choose */
 #define AE_GPU_SELECT_SHARED (17 * AE_GPU_SELECT_THREADS * 4) /* counts of 16 digits by thread, then their totals */
 
-/* Floats of a part: m, l, two unused, o [head_dim] filled up to 16 bytes. */
+/* Returns the floats of a part: m, l, two unused ones, o [head_dim], rounded up to 16 bytes. */
 AE_HD static inline uint32_t ae_gpu_attention_part(uint32_t head_dim)
 {
     return 4 + (head_dim + 3) / 4 * 4;
 }
 
-/* Floats from one position's weights to the next's in shared memory; padding beyond Q reduces bank conflicts. */
+/* Floats between the weights of one position and the next in shared memory; padding beyond Q reduces bank conflicts. */
 #define AE_ATTENTION_WEIGHTS(Q) ((Q) == 4 ? 4u : (Q) + 4u)
-/* Floats from one query's scores to the next's; lanes with different queries and positions then use different banks. */
+/* Floats between the scores of one query and the next; so lanes with different queries and positions use different banks. */
 #define AE_ATTENTION_SCORES 68u
-/* Bytes from one query's digits of weights to the next's; the words that lanes load at once are then in different banks. */
+/* Bytes between the digits of one query's weights and the next one's; so the words that lanes load at once are in different
+ * banks. */
 #define AE_ATTENTION_DIGITS 80u
 
 /* The shared memory of a unit, in bytes from its start; all are multiples of 16. */
 typedef struct ae_gpu_attention_room {
     uint32_t n;       /* elements of a head for which there is room */
     uint32_t query;   /* f16, f32: f32 [n][Q], the queries times the scale; codes: see row_bytes */
-    uint32_t sum;     /* f32 [Q][n], the order is the kernel's: O of rows that are walked */
+    uint32_t sum;     /* f32 [Q][n], in the kernel's own order: O of rows that are walked */
     uint32_t place;   /* uint64 [64], blocks over f16 and f32 [Q / 4][64]: the address of each position's value */
-    uint32_t state;   /* int32 [Q][4]: first position seen, own position, n_inplace, sequence */
+    uint32_t state;   /* int32 [Q][4]: first position seen, the query's own position, n_inplace, sequence */
     uint32_t row;     /* int32 [Q] */
     uint32_t index;   /* uint32 [Q]: row * n_heads + head */
-    uint32_t factor;  /* f32 [Q][2]: the factors of O and o when they are merged */
-    uint32_t arrived; /* uint32 [4]: the first is how many blocks have arrived before this one */
+    uint32_t factor;  /* f32 [Q][2]: the factors with which O and o are merged */
+    uint32_t arrived; /* uint32 [4]: the first is the number of blocks that arrived before this one */
     uint32_t weight;  /* f16, f32: f32 [64][AE_ATTENTION_WEIGHTS(Q)], p of each position; p < 0: the query does not see it */
     uint32_t score;   /* blocks: f32 [Q][AE_ATTENTION_SCORES] */
-    uint32_t quad;    /* blocks over f16 and f32: int32 [Q / 4][4], the current groups: members, lo, hi, whether it is plain */
+    uint32_t quad;    /* blocks over f16 and f32: int32 [Q / 4][4], each quad's current group: members, lo, hi, whether it is
+                       * plain */
     /* only for codes: */
-    uint32_t row_bytes;    /* of a query's digits: int8 [2][Q][row_bytes] at `query`, high digits first */
-    uint32_t latent_at;    /* bytes before the latent part in a row of digits; else 0 */
+    uint32_t row_bytes;    /* bytes of a query's digits: int8 [2][Q][row_bytes] at `query`, high digits first */
+    uint32_t latent_at;    /* byte at which the latent part begins in a row of digits; else 0 */
     uint32_t digit;        /* uint8 [2][Q][AE_ATTENTION_DIGITS]: the digits of the weights, high ones first */
     uint32_t scale;        /* f32 [64]: the scale of each position's value */
-    uint32_t query_scale;  /* f32 [2][Q]: factors of the sums of the latent or only part and of the rotated part */
+    uint32_t query_scale;  /* f32 [2][Q]: factors of two sums: of the latent or only part, and of the rotated part */
     uint32_t weight_scale; /* f32 [Q] */
     uint32_t bytes;
 } ae_gpu_attention_room;
 
-/* The parts that all units have, from byte `at` on. */
+/* Lays out the parts that all units have, from byte `at` on. */
 AE_HD static inline uint32_t ae_gpu_attention_room_common(ae_gpu_attention_room *r, uint32_t Q, uint32_t n_places, uint32_t at)
 {
     r->sum = at;
@@ -120,13 +123,13 @@ AE_HD static inline uint32_t ae_gpu_attention_room_common(ae_gpu_attention_room 
     return r->arrived + 16;
 }
 
-/* For attention_merge; see attn_merge. */
+/* The layout for attention_merge; see attn_merge. */
 AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_merge(const ae_gpu_kv_form *form, uint32_t Q)
 {
     ae_gpu_attention_room r;
     memset(&r, 0, sizeof r);
     r.bytes = ae_gpu_attention_room_common(&r, Q, 1, 0);
-    r.score = r.bytes; /* f32 [4][head_dim], only where results are turned back */
+    r.score = r.bytes; /* f32 [4][head_dim], only if results are turned back */
     if (ae_gpu_kv_is_turned(form)) r.bytes += AE_ATTENTION_WARPS * form->head_dim * 4;
     return r;
 }
@@ -144,8 +147,8 @@ AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_of(const ae_gpu_
     return r;
 }
 
-/* For codes. Each part of a row of digits is filled up to 64 bytes, which a matrix instruction takes. Rows are an odd multiple
- * of 64 bytes: then the lanes of a load use all banks. */
+/* The layout for caches of codes. Each part of a row of digits is padded to 64 bytes, which a matrix instruction reads. Rows
+ * are an odd multiple of 64 bytes long, so that the lanes of a load use all banks. */
 AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_codes(const ae_gpu_kv_form *form)
 {
     const uint32_t Q = AE_ATTENTION_CODES;

@@ -50,28 +50,28 @@ typedef enum ae_mma_type {
     AE_MMA_N_TYPES
 } ae_mma_type;
 
-#define AE_MMA_JOBS 4 /* weights of a launch, of one type and one number of columns */
+#define AE_MMA_JOBS 4 /* most weights of a launch, which have one type and the same number of columns */
 
 typedef struct ae_mma_job {
     const uint8_t *weight;
-    const uint8_t *rows;  /* activations: the group of row 0 (mma_rows.h) */
+    const uint8_t *rows;  /* activations: the group that row 0 is in (mma_rows.h) */
     float *y;             /* [n_rows][y_stride] */
     const float *bias;    /* [n_out] or NULL */
     uint32_t n_out, y_stride;
-    uint32_t end;         /* granules of this job and of those before it */
+    uint32_t end;         /* granules of this job and of all jobs before it */
     uint32_t add;         /* y += instead of y = */
     uint32_t has_scale;
-    float scale;          /* of the sums, before the bias */
+    float scale;          /* factor of the sums, before the bias */
 } ae_mma_job;
 
 typedef struct ae_mma_args {
     ae_mma_job job[AE_MMA_JOBS];
     uint32_t n_jobs, n_rows;
     uint32_t n_records;   /* of a row of a weight */
-    uint32_t group_bytes; /* bytes of activations from 8 rows to the next 8 */
-    uint32_t each, more;  /* how many rounds a block in y takes, a granule for each team in each; the first `more` blocks take
-                           * one round more */
-    uint32_t early;       /* it may begin before the previous kernel has ended */
+    uint32_t group_bytes; /* bytes of activations between one group of 8 rows and the next */
+    uint32_t each, more;  /* rounds of each block in y, each a granule for every team; the first `more` blocks run one round
+                           * more */
+    uint32_t early;       /* the kernel may begin before the previous one has ended */
 } ae_mma_args;
 
 /* ---- The kernels -------------------------------------------------------------------------------- */
@@ -128,7 +128,7 @@ typedef struct ae_mma_args {
     AE_MMA_VARIANTS_WIDE(X, q6_k, Q6_K) \
     AE_MMA_VARIANTS_WIDE(X, iq4_xs, IQ4_XS)
 
-/* Shared bytes of a block, from the bytes of a run of a weight and of the same run of 8 rows. */
+/* Shared bytes of a block, computed from the bytes of a run in one weight's rows and in 8 rows of activations. */
 #define AE_MMA_SHARED(w_bytes, x_bytes, c, team, stages) \
     ((stages) * (AE_MMA_WARPS * (w_bytes) + (team) * (c) * (x_bytes)) + ((team) > 1 ? AE_MMA_WARPS * (c) * 512u : 0u))
 

@@ -8,44 +8,45 @@
 
 /* A pair is a row and an expert that it chose: pair r * n_used + i is row r with its i-th expert, by ascending id. */
 
-/* Grid: rows. A warp chooses the experts of a row. */
+/* Grid: rows. One warp chooses the experts of a row. */
 typedef struct ae_gpu_route_args {
     ae_routing routing;
     float *logits;            /* f32 [n_rows][n_experts]; multiplied by router_scale in place */
     float router_scale;       /* 0: none */
-    uint32_t n_each;          /* above 1: n_each experts share weights, and ids become those of the weights */
+    uint32_t n_each;          /* above 1: n_each experts share their weights, and ids are replaced by the numbers of these
+                               * weights */
     const float *bias;        /* f32 [n_experts] or NULL */
     const float *out_scale;   /* f32 [n_experts] or NULL */
     const float *table;       /* f32 [tokens][table_stride] or NULL: the experts of each token */
     const int32_t *tokens;    /* [n_rows], with table */
-    const float *given;       /* f32 [n_rows][given_stride] or NULL: the expert of each row, which nothing else decides then */
+    const float *given;       /* f32 [n_rows][given_stride] or NULL: the expert of each row; then nothing else decides */
     uint64_t given_stride;
     uint32_t *ids;            /* [n_rows][n_used], ascending */
     float *weights;           /* f32 [n_rows][n_used] */
-    uint32_t *slots;          /* a lone row also gets what the kernel `group` writes; else NULL */
+    uint32_t *slots;          /* if there is a single row: gets what the kernel `group` would write; else NULL */
     ae_gpu_active *active;
     uint32_t *n_active;
     uint32_t table_stride;
 } ae_gpu_route_args;
 
 #define AE_GPU_ROUTE_THREADS 32
-#define AE_GPU_MOST_USED 512 /* experts that a row uses, and groups of experts: what Vulkan's shaders have room for */
+#define AE_GPU_MOST_USED 512 /* most experts of a row, and most groups of experts: limits of Vulkan's shaders */
 /* Shared: f32 p [n], score [n], group sums [n]; lists uint32 [n]; chosen uint8 [n]; n is AE_MAX_EXPERTS. */
 #define AE_GPU_ROUTE_SHARED (AE_MAX_EXPERTS * 17)
 
-/* Grid: one block. Gives each pair a slot among the experts' rows: the rows of an expert are contiguous and fill whole
+/* Grid: one block. Gives each pair a slot among the experts' rows: the rows of an expert are contiguous and padded to whole
  * tiles. */
 typedef struct ae_gpu_group_args {
     const uint32_t *ids;      /* [n_pairs] */
     uint32_t n_pairs, n_experts;
     uint32_t *slots;          /* [n_pairs] */
-    ae_gpu_active *active;    /* [n_active], by ascending expert */
+    ae_gpu_active *active;    /* [n_active] in ascending order of experts */
     uint32_t *n_active;
 } ae_gpu_group_args;
 
 #define AE_GPU_GROUP_THREADS 256
 #define AE_GPU_GROUP_EACH (AE_MAX_EXPERTS / AE_GPU_GROUP_THREADS) /* experts of a thread */
-#define AE_GPU_GROUP_CHUNK 1024 /* pairs at a time in shared memory */
+#define AE_GPU_GROUP_CHUNK 1024 /* pairs that are in shared memory at a time */
 #define AE_GPU_GROUP_SHARED (AE_GPU_GROUP_CHUNK * 4 + 64)
 
 /* Grid: rows, pieces of AE_GPU_COMBINE_THREADS columns. y = fmaf(weight, down of the pair, y) for a row's pairs in order, then
@@ -54,8 +55,8 @@ typedef struct ae_gpu_combine_args {
     const float *down;        /* f32 [slots][dim] */
     const uint32_t *slots;    /* [n_rows][n_used] */
     const float *weights;     /* f32 [n_rows][n_used]; NULL: 1 */
-    const float *shared;      /* f32 [n_rows][dim] of the shared expert, or NULL */
-    const float *shared_gate; /* f32 [n_rows]: its weight is the sigmoid of this; NULL: 1 */
+    const float *shared;      /* f32 [n_rows][dim] output of the shared expert, or NULL */
+    const float *shared_gate; /* f32 [n_rows]: the shared expert's weight is the sigmoid of this; NULL: the weight is 1 */
     float *y;                 /* f32 [n_rows][dim] */
     uint32_t n_used, dim;
 } ae_gpu_combine_args;

@@ -12,8 +12,8 @@
 
 #define AE_GPU_TILE AE_MMA_ROWS /* rows of a tile */
 
-/* The input of a product as the weights read it (cpu/ref/kernels.h defines the values). Codes and scales are in the records of
- * mma_rows.h; the generic kernels read them, too. The contents of unused rows are undefined. */
+/* The input of a product in the form that weights need (cpu/ref/kernels.h defines the values). Codes and scales are in the
+ * records of mma_rows.h, which the generic kernels read too. Unused rows are undefined. */
 typedef struct ae_gpu_rows {
     uint32_t n_rows, n_in;
     uint32_t x_stride;    /* floats from row to row; a multiple of 4 */
@@ -26,7 +26,7 @@ typedef struct ae_gpu_rows {
 enum { AE_GPU_WANT_X = 1, AE_GPU_WANT_32 = 2, AE_GPU_WANT_256 = 4, AE_GPU_WANT_16 = 8 }; /* the last only with the third */
 
 #define AE_GPU_ACTIVATION_THREADS 256
-#define AE_GPU_ACTIVATION_STAGED 12288 /* the most columns that a norm keeps in shared memory */
+#define AE_GPU_ACTIVATION_STAGED 12288 /* most columns of a norm that keeps its row in shared memory */
 
 /* Grid: rows, pieces of a row, heads. A piece has `columns` columns, a multiple of 256. Shared memory:
  * AE_GPU_ACTIVATION_SHARED. */
@@ -36,15 +36,15 @@ typedef struct ae_gpu_activation_args {
     uint32_t input, glu;     /* ae_input, ae_glu */
     uint32_t columns;
     uint32_t staged;         /* 1: the norm keeps its row in shared memory */
-    uint32_t head_rows;      /* rows of `out` from head to head */
+    uint32_t head_rows;      /* rows of `out` between heads */
     float norm_eps, glu_limit;
     const float *x, *x2;     /* f32 [n_rows][x_stride]; x2 may be NULL */
-    size_t x_stride, x_step; /* x_step: from head to head */
+    size_t x_stride, x_step; /* x_step: floats between heads */
     const float *norm, *norm_bias; /* f32 [n_in]; norm_bias may be NULL */
-    const uint32_t *slots;   /* [n_rows] where each row's result goes among the prepared rows; NULL: to the row's own number */
-    uint32_t shares;         /* with slots: this many consecutive rows share one row of x; 0: the row of x is the slot */
+    const uint32_t *slots;   /* [n_rows] the prepared row that each row's result goes to; NULL: the row of the same number */
+    uint32_t shares;         /* with slots: so many consecutive rows share one row of x; 0: the slot is the row of x */
     float up_limit;          /* of AE_GLU_SITU */
-    const float *factor;     /* f32 [n_rows] of each row of plain x; or NULL */
+    const float *factor;     /* f32 [n_rows] a factor of each row of plain x; or NULL */
 } ae_gpu_activation_args;
 
 #define AE_GPU_ACTIVATION_SHARED(n_staged) (320u + 4u * (n_staged))
@@ -82,13 +82,13 @@ typedef enum ae_gpu_form {
 typedef struct ae_gpu_job {
     const uint8_t *weight;
     const float *bias;             /* f32 [n_out] or NULL */
-    float *y;                      /* f32 [n_rows][y_stride]; element 0 belongs to row first_row of the prepared rows */
+    float *y;                      /* f32 [n_rows][y_stride]; y points to the output of prepared row first_row */
     size_t y_stride;
     uint32_t type, n_out;          /* type: ae_type */
-    uint32_t first_row, n_rows;    /* its rows among the prepared ones; first_row is a multiple of AE_GPU_TILE */
+    uint32_t first_row, n_rows;    /* the job's rows among the prepared ones; first_row is a multiple of AE_GPU_TILE */
     uint32_t add, has_scale;
     float scale;
-    uint32_t first_block;          /* set by the launch: the job's first block of the grid */
+    uint32_t first_block;          /* set at launch: the job's first block in the grid */
 } ae_gpu_job;
 
 #define AE_GPU_JOBS 4   /* of a launch */
@@ -102,7 +102,7 @@ typedef struct ae_gpu_product_args {
     size_t y_step;
     ae_gpu_job job[AE_GPU_JOBS];
     const uint8_t *heads[AE_GPU_HEADS];
-    float head_scale[AE_GPU_HEADS]; /* 1 where a head's weight has none */
+    float head_scale[AE_GPU_HEADS]; /* 1 if a head's weight has no scale */
 } ae_gpu_product_args;
 
 /* ---- Products of experts ------------------------------------------------------------------------ */
@@ -116,33 +116,33 @@ typedef struct ae_gpu_active {
 
 /* y[row] = W_e x[row] (* scale_e) (+ bias_e) for each prepared row of each active expert e. */
 typedef struct ae_gpu_expert_job {
-    const uint8_t *base;             /* expert first_expert + i has its weight 64 * offset[i] bytes from here */
+    const uint8_t *base;             /* the weight of expert first_expert + i is 64 * offset[i] bytes from here */
     const float *bias;               /* f32 [n_experts][n_out] or NULL */
     float *y;                        /* f32 [rows][n_out] */
-    uint32_t n_out, first_block;     /* first_block: set by the launch */
-    uint32_t end;                    /* AE_GPU_FORM_MMA: granules of this job and of the one before it, set by the launch */
+    uint32_t n_out, first_block;     /* first_block: set at launch */
+    uint32_t end;                    /* AE_GPU_FORM_MMA: granules of this job and of all jobs before it, set at launch */
     uint32_t offset[AE_GPU_EXPERTS];
     float scale[AE_GPU_EXPERTS];     /* scale of each expert; 1 if the file gives it none */
 } ae_gpu_expert_job;
 
-/* Grid: blocks of outputs of all jobs, groups of rows, active experts. Experts outside first_expert to first_expert +
- * AE_GPU_EXPERTS - 1 are left to other launches. */
+/* Grid: blocks of outputs of all jobs, groups of rows, active experts. Other launches handle experts outside first_expert to
+ * first_expert + AE_GPU_EXPERTS - 1. */
 typedef struct ae_gpu_expert_args {
     ae_gpu_rows rows;
     const ae_gpu_active *active;     /* [n_active] on the device */
     const uint32_t *n_active;        /* on the device */
     uint32_t first_expert, n_jobs;
-    uint32_t one_row;                /* 1: all experts read row 0; their results go to their own rows */
+    uint32_t one_row;                /* 1: all experts read row 0, but write to their own rows */
     uint32_t n_records, group_bytes; /* AE_GPU_FORM_MMA: as in ae_mma_args */
     uint32_t type;                   /* ae_type */
     ae_gpu_expert_job job[2];
 } ae_gpu_expert_args;
 
 #define AE_GPU_PRODUCT_THREADS 128
-#define AE_GPU_PRODUCT_OUT 16       /* outputs of a block, integer weights */
-#define AE_GPU_PRODUCT_ROWS 32      /* rows of a block, likewise */
+#define AE_GPU_PRODUCT_OUT 16       /* outputs of a block, for integer weights */
+#define AE_GPU_PRODUCT_ROWS 32      /* rows of a block, for integer weights */
 
-/* Float weights. The shapes of a block: PLAIN, WIDE for many rows, NARROW for few rows and few outputs. */
+/* Shapes of a block for float weights: PLAIN, WIDE for many rows, NARROW for few rows and few outputs. */
 #define AE_GPU_PLAIN 0
 #define AE_GPU_WIDE 1
 #define AE_GPU_NARROW 2
@@ -155,14 +155,14 @@ typedef struct ae_gpu_expert_args {
 #define AE_GPU_FLOAT_PITCH(shape, size) (AE_GPU_FLOAT_STAGE(shape) + ((size) > 2 ? 64u : 32u)) /* of rows in a stage */
 #define AE_GPU_FLOAT_SHARED(shape, size) \
     (AE_GPU_FLOAT_STAGES(shape) * AE_GPU_FLOAT_OUT(shape) * AE_GPU_FLOAT_PITCH(shape, size))
-/* Shared bytes of a block; n_pairs: chain steps of 1024 k. */
+/* Shared bytes of a block. n_pairs: steps of the chain, of 1024 k each. */
 #define AE_GPU_PRODUCT_SHARED(n_pairs) (4u * (n_pairs) * 33u * 8u)
 
 /* ---- Lookup ------------------------------------------------------------------------------------- */
 
-/* Grid: rows, pieces of AE_GPU_LOOKUP_COLUMNS columns. A token that is none of the table's gives a row of zeros. */
+/* Grid: rows, pieces of AE_GPU_LOOKUP_COLUMNS columns. A token that is not in the table gives a row of zeros. */
 typedef struct ae_gpu_lookup_args {
-    const uint8_t *table;      /* in `form`, a generic one or AE_GPU_FORM_FILE */
+    const uint8_t *table;      /* the table in `form`: a generic form or AE_GPU_FORM_FILE */
     const int32_t *tokens;     /* [n_rows] */
     float *y;                  /* f32 [n_rows][y_stride] */
     size_t y_stride;

@@ -35,7 +35,7 @@
 
 /* ---- Rows ------------------------------------------------------------------------------------------- */
 
-#define AE_GPU_NORM_GROUPS 4    /* groups of a block of norm_groups: a warp has one; a block of norm_rows has one */
+#define AE_GPU_NORM_GROUPS 4    /* groups that a block of norm_groups handles, a warp each; a block of norm_rows handles one */
 #define AE_GPU_NORM_WARP 512u   /* the largest group that a warp norms */
 #define AE_GPU_NORM_SHARED ((4096 + 64) * (uint32_t)sizeof(float)) /* AE_SUM_SHARED of sums.h */
 #define AE_GPU_SOFTMAX_DIM 4096u /* most values of a row of AE_MAP_SOFTMAX */
@@ -43,7 +43,7 @@
 
 /* x = (x - mean) / sqrt(mean of squares + eps) * weight (+ bias); mean is 0 unless layer. */
 typedef struct ae_gpu_norm_args {
-    float *x;            /* [n_rows][x_stride], n_groups * dim are used */
+    float *x;            /* [n_rows][x_stride], of which n_groups * dim are used */
     const float *weight; /* [dim], or [n_groups][dim] */
     const float *bias;   /* [dim] or NULL */
     uint32_t x_stride, n_rows, n_groups, dim, each_group, layer;
@@ -95,7 +95,7 @@ typedef struct ae_gpu_copy_host_args {
 
 /* ---- Rotation ----------------------------------------------------------------------------------------- */
 
-#define AE_GPU_ROPE_HEADS 4u /* of a block of rope_heads and rope_heads_N: a warp has one */
+#define AE_GPU_ROPE_HEADS 4u /* heads that a block of rope_heads and rope_heads_N handles, a warp each */
 
 typedef struct ae_gpu_rope_table_args {
     const int32_t *pos;  /* [n_rows] */
@@ -106,7 +106,7 @@ typedef struct ae_gpu_rope_table_args {
     uint32_t every;      /* at least 1 */
 } ae_gpu_rope_table_args;
 
-/* See ae_rope_kv. norm_row is not among them: norm_rows does it. */
+/* See ae_rope_kv. Its norm_row is left out, since norm_rows applies it. */
 typedef struct ae_gpu_rope_kv_args {
     const int32_t *seq, *slot;     /* [n_rows] */
     const int32_t *tables;         /* [n_seqs][table_stride] */
@@ -119,7 +119,7 @@ typedef struct ae_gpu_rope_kv_args {
     uint32_t table_stride, n_heads, n_kv_heads, head_dim, n_rot, neox, norm_layer, norm_last;
     uint32_t store;                /* keys and values are written to the pages */
     float eps;
-    uint32_t row_floats;           /* of shared memory for a row, and for a part of a latent row; multiples of 16 */
+    uint32_t row_floats;           /* floats of shared memory for a row, and for a part of a latent row; multiples of 16 */
     uint32_t part_floats;
 } ae_gpu_rope_kv_args;
 
@@ -152,13 +152,13 @@ typedef struct ae_gpu_compress_args {
     const uint32_t *n_actual;  /* or NULL */
     const float *x;            /* [n_rows][n_heads][dim] */
     const float *ape;          /* [every][n_parts][dim] or NULL */
-    float *y;                  /* [n_rows][dim]; of ae_trail [n_rows][n_heads][dim] */
+    float *y;                  /* [n_rows][dim]; for ae_trail [n_rows][n_heads][dim] */
     uint32_t path_stride, table_stride, dim, n_parts, every;
     uint32_t n_heads;          /* that a row keeps */
     uint32_t n_rows, n_taps, step;
 } ae_gpu_compress_args;
 
-/* See ae_ngrams. keep_tokens: a thread has a row; hash_tokens: a block has one, and a thread a hash. */
+/* See ae_ngrams. keep_tokens: one thread per row; hash_tokens: one block per row, one thread per hash. */
 typedef struct ae_gpu_ngrams_args {
     ae_gpu_compress_args at;   /* where tokens are kept */
     const int32_t *tokens;     /* [n_rows] */
@@ -183,8 +183,8 @@ typedef struct ae_gpu_accord_args {
 typedef struct ae_gpu_kv_head {
     ae_gpu_kv_form form;
     uint32_t row_bytes; /* as they are saved */
-    uint64_t at;        /* its block, bytes from the start of a page */
-    uint64_t saved_at;  /* its row in the bytes of a slot */
+    uint64_t at;        /* where the head's block is, in bytes from the start of a page */
+    uint64_t saved_at;  /* where the head's row is among the bytes of a slot */
 } ae_gpu_kv_head;
 
 /* Copies a page. */
@@ -203,7 +203,7 @@ typedef struct ae_gpu_kv_moves_args {
     uint32_t n_places;           /* of the store */
 } ae_gpu_kv_moves_args;
 
-/* The bytes of a slot from a page, or to it. */
+/* Copies the bytes of a slot from a page, or to it. */
 typedef struct ae_gpu_kv_slot_args {
     uint8_t *page;
     const ae_gpu_kv_head *heads; /* [blocks] */

@@ -16,7 +16,7 @@ AE_DEV float sigmoid(float x)
     return 1.0f / (1.0f + ae_expf(-x));
 }
 
-/* Divides n numbers, `step` apart from `at` on, by their sum and eps. */
+/* Divides n numbers, `step` apart from `at` on, by their sum plus eps. */
 AE_DEV void divide(uint8_t *shared, uint32_t at, uint32_t n, uint32_t step, float eps)
 {
     float sum = 0;
@@ -39,7 +39,7 @@ AE_DEV void softmax(uint8_t *shared, uint32_t at, uint32_t n, float eps)
     for (uint32_t k = 0; k < n; k++) store(shared, at + k, load(shared, at + k) / sum + eps);
 }
 
-/* Lane k < n has row k or column k of the matrix of n x n from c on. */
+/* Normalizes the n x n matrix at c: lane k < n has row k or column k. */
 AE_DEV void mix_matrix(const ae_gpu_hyper_args &a, uint8_t *shared, uint32_t lane)
 {
     const uint32_t n = a.n, c = 2 * n;
@@ -74,7 +74,7 @@ AE_KERNEL(hyper_rows, ae_gpu_hyper_args, 32)
 
 /* ---- Rotation -------------------------------------------------------------------------------------------- */
 
-/* A thread has a pair of a head. */
+/* One thread per pair of a head. */
 AE_KERNEL(rotate_heads, ae_gpu_rotate_args, 128)
 {
     const uint32_t half = a.n_rot / 2, i = ae_block_y() * 128 + ae_thread(), row = ae_block_x();
@@ -90,7 +90,7 @@ AE_KERNEL(rotate_heads, ae_gpu_rotate_args, 128)
 
 /* ---- Compressed rows ------------------------------------------------------------------------------------- */
 
-/* The block of a head of a position's row, up to the value at the position's place; NULL: not in the store. */
+/* Returns where the store has a head's block of a position's row, at the position's place; NULL: it has no such head. */
 AE_DEV float *kept_at(const ae_gpu_compress_args &a, uint32_t row, int32_t slot, uint32_t head)
 {
     const uint32_t i = static_cast<uint32_t>(slot) / AE_KV_PAGE, place = static_cast<uint32_t>(slot) % AE_KV_PAGE;
@@ -116,14 +116,14 @@ AE_KERNEL(keep_rows, ae_gpu_compress_args, 128)
     for (uint32_t i = ae_thread(); to && i < a.dim; i += 128) to[i] = x[i];
 }
 
-/* The slot of a position on the path of a row. */
+/* Returns the slot of a position on the path of a row. */
 AE_DEV int32_t slot_at(const ae_gpu_compress_args &a, uint32_t row, int32_t at)
 {
     const int32_t n_inplace = a.n_inplace[row];
     return at < n_inplace ? at : a.path[static_cast<size_t>(row) * a.path_stride + at - n_inplace];
 }
 
-/* Number i of the values and the score of the position `at`, which is in the row's own block or in the one before. */
+/* Reads value i and the score of position `at`, which is in the row's own block or in the one before. */
 AE_DEV void member(const ae_gpu_compress_args &a, uint32_t row, int32_t at, bool own, uint32_t i, float *v, float *s)
 {
     const int32_t slot = slot_at(a, row, at);
@@ -212,7 +212,7 @@ AE_KERNEL(hash_tokens, ae_gpu_ngrams_args, AE_MAX_NGRAM_HEADS)
     a.y[static_cast<size_t>(row) * n + k] = static_cast<int32_t>(mixed % a.sizes[k] + a.offsets[k]);
 }
 
-/* A warp has a part of a row; half of its lanes have a chain. */
+/* One warp per part of a row; half of its lanes compute a chain each. */
 AE_KERNEL(accord_parts, ae_gpu_accord_args, 32)
 {
     const uint32_t row = ae_block_x(), part = ae_block_y(), lane = ae_thread();

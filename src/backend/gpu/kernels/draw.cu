@@ -26,7 +26,7 @@ AE_DEV const float *row_of(const ae_gpu_best_args *a)
     return a->logits + (size_t)a->rows[ae_block_y()] * a->n_logits;
 }
 
-/* Element i of the row that this launch searches. */
+/* Returns element i of the row that this launch searches. */
 AE_DEV uint64_t key_at(const ae_gpu_best_args *a, const float *row, uint32_t i)
 {
     if (!a->in) return i < a->n_logits ? key_of(row[i], i) : 0;
@@ -65,7 +65,7 @@ AE_KERNEL(best_one, ae_gpu_best_args, 256)
     }
 }
 
-/* Puts the larger of two keys first, or last where `up`. */
+/* Puts the larger of two keys first, or last if `up`. */
 AE_DEV void order_two(uint64_t *keys, uint32_t i, uint32_t j, bool up)
 {
     const uint64_t x = AE_LOAD_SHARED(uint64_t, keys + i), y = AE_LOAD_SHARED(uint64_t, keys + j);
@@ -74,7 +74,8 @@ AE_DEV void order_two(uint64_t *keys, uint32_t i, uint32_t j, bool up)
     AE_STORE_SHARED(uint64_t, keys + j, x);
 }
 
-/* One stage of a bitonic network over the first n keys: those j apart are ordered, downwards in runs of `run`. */
+/* Runs one stage of a bitonic network over the first n keys: compares keys that are j apart, and orders them downwards in runs
+ * of `run`, alternating. */
 AE_DEV void stage(uint64_t *keys, uint32_t n, uint32_t j, uint32_t run)
 {
     for (uint32_t p = ae_thread(); p < n / 2; p += 256) {
@@ -92,8 +93,8 @@ AE_DEV void sort_lists(uint64_t *keys)
     for (uint32_t j = AE_GPU_BEST / 2; j; j /= 2) stage(keys, AE_GPU_BEST_CHUNK, j, AE_GPU_BEST_CHUNK);
 }
 
-/* The best of each two lists becomes list i of half as many: the larger ones of a list and the other one backwards are the best
- * of both, and form a bitonic sequence. */
+/* Merges lists in pairs, and halves their number: list i becomes the best of two. The larger ones of one list and the other one
+ * backwards are the best of both, and form a bitonic sequence. */
 AE_DEV void merge_lists(uint64_t *keys, uint32_t n_lists)
 {
     uint64_t kept[AE_GPU_BEST_CHUNK / 2 / 256];
@@ -136,7 +137,8 @@ AE_KERNEL(best_some, ae_gpu_best_args, 256)
     write_result(&a, row, t, key);
 }
 
-/* The sums of the weights of a row, relative to its best logit, in units of 2^-40 (sample/sampler_int.h), block by block. */
+/* Computes the sums of a row's weights, relative to its best logit, in units of 2^-40 (sample/sampler_int.h), block by
+ * block. */
 AE_KERNEL(best_total, ae_gpu_best_args, 256)
 {
     AE_SHARED(shared);

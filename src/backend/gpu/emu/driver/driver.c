@@ -23,7 +23,7 @@
 
 #define ALIGN 256 /* bytes */
 
-/* Each kernel: the function of a thread, and what it was compiled for. */
+/* For each kernel: the function that a thread runs, and the sizes that it was compiled for. */
 #define DECLARE(name, args, threads) \
     void ae_emu_##name(const void *a); \
     extern const ae_emu_facts ae_emu_facts_##name;
@@ -65,7 +65,7 @@ struct ae_gpu_device {
     uint64_t seed, n_launches;
     uint64_t lose; /* number of the launch that loses the device; 0: none does */
     uint64_t hang; /* number of the launch that never ends; 0: all end */
-    double limit;  /* limit of a wait, in seconds; 0: none */
+    double limit;  /* most seconds of a wait; 0: no limit */
     double marks[AE_GPU_MARKS]; /* seconds */
     ae_gpu_recording *recording; /* under way */
     bool lost;
@@ -190,7 +190,7 @@ static aerie_status emu_fill(ae_gpu_device *d, void *to, const void *host, size_
 
 /* ---- The queue ---------------------------------------------------------------------------------------------------------- */
 
-/* Whether a launch hangs; everything that is given to the queue after it waits. */
+/* Whether a launch hangs; everything in the queue after it waits. */
 static bool hangs(const ae_gpu_device *d)
 {
     return d->hang && d->n_launches >= d->hang;

@@ -14,17 +14,17 @@
 
 #define BLOCK_THREADS (AE_ATTENTION_WARPS * 32)
 #define BLOCK_SPAN 128u /* elements of values at a time */
-#define BLOCK_KEYS 4u   /* keys that are loaded at once, and */
+#define BLOCK_KEYS 4u   /* keys that a lane loads at once, and */
 #define BLOCK_DEPTH 8u  /* of values */
 #define BLOCK_STEP (AE_KV_PAGE * AE_GPU_KV_GROUP) /* bytes from one group of a key to the next */
 
-/* The quad whose scores this lane computes. */
+/* Returns the quad whose scores this lane computes. */
 template <int Q> AE_DEV uint32_t block_quad(void)
 {
     return Q == 4 ? 0 : Q == 8 ? attn_lane() / 16 : ae_thread() / 32;
 }
 
-/* The queries times the scale. Lanes read four floats at a time: of one element, or with Q 4 of two. */
+/* Loads the queries times the scale. Lanes read four floats at a time: of one element, or with Q 4 of two. */
 template <int T, int Q> AE_DEV void block_load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
 {
     uint32_t index[Q];
@@ -40,7 +40,7 @@ template <int T, int Q> AE_DEV void block_load_queries(const ae_gpu_attention_ar
     }
 }
 
-/* One group of elements of this lane's queries. */
+/* Adds one group of elements to the scores of this lane's queries. */
 template <int T, int Q> AE_DEV void block_score_group(const uint8_t *query, uint4 key, float s[Q / 2])
 {
     const uint32_t k[4] = {key.x, key.y, key.z, key.w};
@@ -91,7 +91,7 @@ template <int T, int Q> AE_DEV void block_scores(const ae_gpu_attention_args &a,
         AE_STORE_SHARED(float, t->shared + t->room.score + ((half * (Q / 2) + q) * AE_ATTENTION_SCORES + j) * 4, s[q]);
 }
 
-/* The same for 16 queries: the four of this warp, for positions lane and lane + 32. */
+/* The same for 16 queries: this warp's four, at positions lane and lane + 32. */
 template <int T> AE_DEV void block_score_pair(const uint8_t *query, uint4 first, uint4 second, float s[2][4])
 {
     const uint32_t k[4] = {first.x, first.y, first.z, first.w}, l[4] = {second.x, second.y, second.z, second.w};
@@ -148,7 +148,7 @@ template <int T> AE_DEV void block_scores_16(const ae_gpu_attention_args &a, con
         AE_STORE_SHARED(float, score + (i / 2 * AE_ATTENTION_SCORES + i % 2 * 32) * 4, s[i % 2][i / 2]);
 }
 
-/* Bytes from one position's weights, of half of the queries, to the next position's; where the weight of query q is. */
+/* Bytes between the weights of one position and the next, for half of the queries; and the place of query q's weight. */
 #define BLOCK_WEIGHTS(Q) ((Q) == 4 ? 8 : AE_ATTENTION_WEIGHTS(Q) * 4)
 
 template <int Q> AE_DEV uint32_t block_weight_at(uint32_t j, uint32_t q)
@@ -156,7 +156,7 @@ template <int Q> AE_DEV uint32_t block_weight_at(uint32_t j, uint32_t q)
     return Q == 4 ? (q / 2 * AE_KV_PAGE + j) * 8 + q % 2 * 4 : j * BLOCK_WEIGHTS(Q) + q * 4;
 }
 
-/* The weights of this warp's queries; big_m, big_l: of query warp + 4 i, in lane 0. */
+/* Computes the weights of this warp's queries. big_m, big_l: those of query warp + 4 i, in lane 0. */
 template <int Q> AE_DEV void block_softmax(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t members,
                                            int32_t chunk, float big_m[Q / 4], float big_l[Q / 4])
 {
@@ -164,7 +164,7 @@ template <int Q> AE_DEV void block_softmax(const ae_gpu_attention_args &a, const
     const int32_t pos = chunk * AE_KV_PAGE + static_cast<int32_t>(lane);
     AE_UNROLL
     for (uint32_t i = 0; i < Q / 4; i++) {
-        const uint32_t q = warp + 4 * i; /* results for queries that are not members are not used */
+        const uint32_t q = warp + 4 * i; /* the results of queries that are not members are not used */
         const uint8_t *score = t->shared + t->room.score + (q * AE_ATTENTION_SCORES + lane) * 4;
         uint8_t *weight = t->shared + t->room.weight + block_weight_at<Q>(lane, q);
         const int4 at = attn_state(t, q);
@@ -189,14 +189,14 @@ template <int T, int N, bool CHECK> AE_DEV void block_add_value(const float *p, 
     }
 }
 
-/* The first of the quads of which half of the threads sum values; with 16 queries there are two. */
+/* Returns the first of the quads whose values half of the threads sum; with 16 queries there are two. */
 template <int Q> AE_DEV uint32_t block_first_quad(uint32_t half)
 {
     return Q == 16 ? 2 * half : Q == 8 ? half : 0;
 }
 
-/* Positions j to hi of the chunk, j even, in place and STRIDE bytes apart, as far as whole batches go. Returns the first
- * position left. */
+/* Adds positions j to hi of the chunk, which are in place and STRIDE bytes apart, in whole batches. Returns the first position
+ * left. */
 template <int T, int Q, int STRIDE> AE_DEV int32_t block_sum_batches(const attn_tile *t, int32_t j, int32_t hi, uint32_t half,
                                                                      uint32_t at, float o[Q / 2][2])
 {
@@ -227,7 +227,7 @@ template <int T, int Q, int STRIDE> AE_DEV int32_t block_sum_batches(const attn_
     return j;
 }
 
-/* Positions j to hi of the chunk, wherever they are. */
+/* Adds positions j to hi of the chunk, wherever they are. */
 template <int T, int Q> AE_DEV void block_sum_values(const attn_tile *t, int32_t j, int32_t hi, uint32_t half, uint32_t at,
                                                      float o[Q / 2][2])
 {
@@ -262,7 +262,8 @@ AE_DEV void block_put(const ae_gpu_attention_args &a, const attn_tile *t, uint32
     else attn_join_values<2>(a, t, q, e, o);
 }
 
-/* A quad's group: members, first and last position in the chunk, and whether all members see all of them, in place. */
+/* Returns a quad's group: members, first and last position in the chunk, and whether all members see all positions, in
+ * place. */
 AE_DEV int4 block_group(const attn_tile *t, uint32_t quad)
 {
     return AE_LOAD_SHARED(int4, t->shared + t->room.quad + quad * 16);
@@ -302,7 +303,7 @@ template <int T, int Q> AE_DEV void block_values(const ae_gpu_attention_args &a,
     }
 }
 
-/* The results of walked queries. */
+/* Writes the results of walked queries. */
 template <int Q> AE_DEV void block_finish(const ae_gpu_attention_args &a, const attn_tile *t, const float big_m[Q / 4],
                                           const float big_l[Q / 4])
 {
@@ -337,7 +338,7 @@ template <int T, int Q> AE_DEV uint32_t block_chunk(const ae_gpu_attention_args 
     return members;
 }
 
-/* A tile's chunks split, split + n_splits ..., or all of them. */
+/* Handles a tile's chunks split, split + n_splits ..., or all of them. */
 template <int T, int Q> AE_DEV void attn_block(const ae_gpu_attention_args &a, uint8_t *shared, uint32_t unit,
                                                uint32_t n_splits)
 {

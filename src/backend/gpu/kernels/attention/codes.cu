@@ -9,9 +9,9 @@
 #include "backend/gpu/kernels/attention/codes.h"
 #include "backend/gpu/kernels/attention/merge.h"
 
-#define SPAN 32u /* elements of values at a time: 4 of each g */
+#define SPAN 32u /* elements of values that a warp handles at a time: 4 for each g */
 
-/* The addresses and scales of the chunk's values, for all threads. */
+/* Shares the addresses and scales of the chunk's values with all threads. */
 template <bool LATENT> AE_DEV void share_values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
                                                 int32_t chunk)
 {
@@ -29,8 +29,8 @@ template <bool LATENT> AE_DEV void share_values(const ae_gpu_attention_args &a, 
 
 /* ---- Weights -------------------------------------------------------------------------------------------- */
 
-/* Codes of a query's weights times the values' scales, x and y of positions lane and lane + 32: their digits and scale go to
- * shared memory. */
+/* Computes the codes of a query's weights times the values' scales, x and y being those of positions lane and lane + 32. Writes
+ * digits and scale to shared memory. */
 AE_DEV void quant_weights(const attn_tile *t, uint32_t q, float x, float y)
 {
     float top = attn_larger(y, attn_larger(x, 0.0f));
@@ -47,7 +47,8 @@ AE_DEV void quant_weights(const attn_tile *t, uint32_t q, float x, float y)
     if (!attn_lane()) AE_STORE_SHARED(float, t->shared + t->room.weight_scale + q * 4, some ? top * (1 / AE_KV_WEIGHT) : 0.0f);
 }
 
-/* The weights of this warp's queries, 0 where a query does not see a position; big_m, big_l: of query warp + 4 i, in lane 0. */
+/* Computes the weights of this warp's queries, 0 if a query does not see a position. big_m, big_l: those of query warp + 4 i,
+ * in lane 0. */
 AE_DEV void softmax(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, int32_t chunk, float big_m[2],
                     float big_l[2])
 {
@@ -56,7 +57,7 @@ AE_DEV void softmax(const ae_gpu_attention_args &a, const attn_tile *t, const at
     const uint8_t *scale = t->shared + t->room.scale + lane * 4;
     AE_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
-        const uint32_t q = warp_of() + 4 * i; /* results for queries that are not members are not used */
+        const uint32_t q = warp_of() + 4 * i; /* the results of queries that are not members are not used */
         const uint8_t *score = t->shared + t->room.score + (q * AE_ATTENTION_SCORES + lane) * 4;
         const int4 at = attn_state(t, q);
         const bool sees0 = at.x <= pos && pos <= at.y, sees1 = at.x <= pos + 32 && pos + 32 <= at.y;
@@ -71,7 +72,7 @@ AE_DEV void softmax(const ae_gpu_attention_args &a, const attn_tile *t, const at
 
 /* ---- Values --------------------------------------------------------------------------------------------- */
 
-/* x[i]: four elements of position i; becomes four positions of element i. */
+/* x[i]: four elements of position i on entry, four positions of element i on return. */
 AE_DEV void transpose(uint32_t x[4])
 {
     const uint32_t lo0 = ae_perm(x[0], x[1], 0x5140), hi0 = ae_perm(x[0], x[1], 0x7362);
@@ -90,7 +91,7 @@ template <int VALUES, bool LATENT> AE_DEV void sum_plane(const ae_gpu_attention_
     const uint32_t at = LATENT ? ae_gpu_kv_key_at(&a.kv.form, plane, group, 0) + in_group
                         : VALUES == HALVES ? e / 8 * 4 : plane * a.kv.form.value_bytes + e;
     const uint8_t *digit = t->shared + t->room.digit + frag_g() * AE_ATTENTION_DIGITS + 4 * frag_t();
-    uint32_t v[4][4]; /* [16 positions][of which this lane has 4 t ..] */
+    uint32_t v[4][4]; /* [16 positions][the four of them that this lane has, from 4 t on] */
     int32_t c[4][4] = {};
     AE_UNROLL
     for (uint32_t i = 0; i < 16; i++)
@@ -119,7 +120,7 @@ template <int VALUES, bool LATENT> AE_DEV void sum_plane(const ae_gpu_attention_
     }
 }
 
-/* Where O of the walked query g and element from + 8 t + i is, which only this lane uses. */
+/* Returns the place of O of walked query g and element from + 8 t + i, which only this lane uses. */
 AE_DEV uint8_t *sum_at(const attn_tile *t, uint32_t from, uint32_t i, uint32_t lane)
 {
     return t->shared + t->room.sum + ((from / SPAN * 8 + i) * 32 + lane) * 4;
@@ -132,7 +133,7 @@ AE_DEV void put(const ae_gpu_attention_args &a, const attn_tile *t, int32_t chun
     if (t->to_parts) {
         float *part = attn_part(a, t, q, chunk) + 4 + e;
         AE_UNROLL
-        for (uint32_t i = 0; i < 8; i += 4) /* in the padding of the part, too */
+        for (uint32_t i = 0; i < 8; i += 4) /* also into the padding of the part */
             if (e + i < head_dim) *reinterpret_cast<float4 *>(part + i) = make_float4(o[i], o[i + 1], o[i + 2], o[i + 3]);
         return;
     }
@@ -168,7 +169,7 @@ template <int VALUES, bool LATENT> AE_DEV void values(const ae_gpu_attention_arg
 
 /* ---- Tiles ---------------------------------------------------------------------------------------------- */
 
-/* The results of walked queries, which may have to be turned back. heads: f32 [head_dim] of each warp. */
+/* Writes the results of walked queries, turned back if TURNED. heads: f32 [head_dim] for each warp. */
 template <bool TURNED> AE_DEV void finish(const ae_gpu_attention_args &a, const attn_tile *t, const float big_m[2],
                                           const float big_l[2], uint8_t *heads)
 {
@@ -220,7 +221,7 @@ template <int KEYS, int VALUES, bool LATENT> AE_DEV void attention(const ae_gpu_
             values<VALUES, LATENT>(a, &t, &g, c);
             ae_sync();
         }
-    uint8_t *heads = t.shared + t.room.query; /* the digits are not needed any more */
+    uint8_t *heads = t.shared + t.room.query; /* overwrites the digits, which are not needed any more */
     if (!t.to_parts) finish<turned>(a, &t, big_m, big_l, heads);
     else if (!a.merge_apart && attn_arrive(a, &t)) attn_merge(a, &t, turned ? heads : nullptr, 0, AE_ATTENTION_WARPS);
 }

@@ -10,7 +10,7 @@
 
 #define Q AE_ATTENTION_CODES
 
-/* What rows of keys or values are, as a parameter of templates: codes of 4 bits, or planes of digits. */
+/* The form of the rows of keys or values, as a template parameter: 4-bit codes, or planes of digits. */
 #define HALVES 0
 
 AE_DEV uint32_t frag_g(void) { return attn_lane() / 4; }
@@ -19,7 +19,7 @@ AE_DEV uint32_t warp_of(void) { return ae_thread() / 32; }
 
 /* ---- Queries -------------------------------------------------------------------------------------------- */
 
-/* Codes of n values of a query, turned; their digits go to `to`, high ones first. Returns the scale. */
+/* Computes the codes of n values of a query, turned, and writes their digits to `to`, high ones first. Returns the scale. */
 AE_DEV float quant_query(const attn_tile *t, const float *x, uint32_t n, uint8_t *to)
 {
     uint8_t *turned = t->shared + t->room.sum + warp_of() * Q * t->room.n; /* a quarter of the memory for O, not yet in use */
@@ -42,7 +42,7 @@ AE_DEV float quant_query(const attn_tile *t, const float *x, uint32_t n, uint8_t
     return some ? top / AE_KV_QUERY : 0.0f;
 }
 
-/* Digits and factors of all queries of the tile. The padding of the rows is zero. */
+/* Computes digits and factors of all queries of the tile. The padding of the rows is zero. */
 AE_DEV void load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
 {
     const uint32_t head_dim = a.kv.form.head_dim, n_rope = a.kv.form.n_rope;
@@ -63,7 +63,7 @@ AE_DEV void load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
 
 /* ---- Codes of 4 bits ------------------------------------------------------------------------------------ */
 
-/* The levels of codes first .. first + 3. */
+/* Returns the levels of codes first to first + 3. */
 AE_DEV uint32_t four_levels(uint32_t first)
 {
     const int32_t level[] = AE_KV4_LEVELS;
@@ -76,7 +76,7 @@ AE_DEV uint32_t four_levels(uint32_t first)
     return word;
 }
 
-/* The levels of the four codes in the low half of a word. */
+/* Returns the levels of the four codes in the low half of a word. */
 AE_DEV uint32_t levels_of(uint32_t codes)
 {
     const uint32_t below = ae_perm(four_levels(0), four_levels(4), codes & 0x7777);
@@ -86,13 +86,13 @@ AE_DEV uint32_t levels_of(uint32_t codes)
 
 /* ---- Scores --------------------------------------------------------------------------------------------- */
 
-/* This lane's positions 16 warp + g and 8 more. */
+/* This lane's two positions: 16 warp + g and 8 more. */
 typedef struct positions {
     const uint8_t *block[2];
     uint32_t place[2];
 } positions;
 
-/* 16 elements of the keys of both positions, the i-th such; zeros if there is none. */
+/* Loads the i-th 16 elements of the keys of both positions; zeros if there are none. */
 template <int KEYS> AE_DEV void load_keys(const ae_gpu_attention_args &a, const positions *at, uint32_t plane, uint32_t i,
                                           bool is_there, uint4 k[2])
 {
@@ -100,7 +100,7 @@ template <int KEYS> AE_DEV void load_keys(const ae_gpu_attention_args &a, const 
     for (int p = 0; p < 2; p++) {
         k[p] = make_uint4(0, 0, 0, 0);
         if (!is_there) continue;
-        if (KEYS == HALVES) { /* as they are stored: two words */
+        if (KEYS == HALVES) { /* 4-bit codes, as they are stored: two words */
             const uint2 v = ae_load8(at->block[p] + ae_gpu_kv_key_at(&a.kv.form, 0, i / 2, at->place[p]) + i % 2 * 8);
             k[p].x = v.x, k[p].y = v.y;
         } else {
@@ -109,7 +109,7 @@ template <int KEYS> AE_DEV void load_keys(const ae_gpu_attention_args &a, const 
     }
 }
 
-/* 64 elements of 16 positions: two steps of the instruction for each digit. */
+/* Multiplies 64 elements of 16 positions: two steps of the instruction for each digit. */
 template <int KEYS> AE_DEV void multiply_keys(const uint4 of[2], uint4 high, uint4 low, int32_t c[2][4])
 {
     uint4 k[2];
@@ -125,8 +125,8 @@ template <int KEYS> AE_DEV void multiply_keys(const uint4 of[2], uint4 high, uin
     ae_mma_s8(c[1], a1, l1);
 }
 
-/* Dot products of elements 16 first to 16 (first + n) of a plane of the keys with the queries' digits from byte `at` on: of
- * this lane's first position and queries 2 t and 2 t + 1, then of the second one. */
+/* Computes dot products of elements 16 first to 16 (first + n) of a plane of the keys with the queries' digits from byte `at`
+ * on: for this lane's first position and queries 2 t and 2 t + 1, then for its second position. */
 template <int KEYS> AE_DEV void dot_plane(const ae_gpu_attention_args &a, const attn_tile *t, const positions *where,
                                           uint32_t plane, uint32_t first, uint32_t n, uint32_t at, int32_t sum[4])
 {
@@ -153,7 +153,7 @@ template <int KEYS> AE_DEV void dot_plane(const ae_gpu_attention_args &a, const 
     for (int i = 0; i < 4; i++) sum[i] = 128 * c[0][i] + c[1][i];
 }
 
-/* The same of all planes, as floats. */
+/* Does the same for all planes, as floats. */
 template <int KEYS> AE_DEV void dot_part(const ae_gpu_attention_args &a, const attn_tile *t, const positions *where,
                                          uint32_t first, uint32_t n, uint32_t at, float dot[4])
 {
@@ -167,7 +167,7 @@ template <int KEYS> AE_DEV void dot_part(const ae_gpu_attention_args &a, const a
     for (int i = 0; i < 4; i++) dot[i] = ae_fma(dot[i], 128.0f, static_cast<float>(sum[i]));
 }
 
-/* Scores of all queries, to shared memory. */
+/* Writes the scores of all queries to shared memory. */
 template <int KEYS, bool LATENT> AE_DEV void scores(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
                                                     int32_t chunk)
 {

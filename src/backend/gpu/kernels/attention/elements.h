@@ -4,17 +4,17 @@
 
 #include "backend/gpu/kernels/attention/tile.h"
 
-/* Elements of a group of 16 bytes. */
+/* Number of elements in a group of 16 bytes. */
 #define ATTN_GROUP(T) ((T) == AE_KV_F32 ? 4 : 8)
 
-/* Element i of words of f16 or f32. */
+/* Returns element i of words of f16 or f32. */
 template <int T> AE_DEV float attn_element(const uint32_t *words, int i)
 {
     if (T == AE_KV_F32) return ae_as_float(words[i]);
     return ae_half(static_cast<uint16_t>(i % 2 ? words[i / 2] >> 16 : words[i / 2]));
 }
 
-/* Element i of all queries times the scale; i counts the elements of a row of keys, padding included. */
+/* Loads element i of all queries times the scale; i counts the elements of a row of keys, padding included. */
 template <int T, int Q> AE_DEV void attn_query_elements(const ae_gpu_attention_args &a, const attn_tile *t,
                                                         const uint32_t index[Q], uint32_t i, float x[Q])
 {
@@ -26,14 +26,14 @@ template <int T, int Q> AE_DEV void attn_query_elements(const ae_gpu_attention_a
         x[q] = q < t->n && is_there ? a.q[static_cast<size_t>(index[q]) * dim + from] * a.scale : 0.0f;
 }
 
-/* The first byte of the value of a place in its block. */
+/* Returns the first byte of a place's value within its block. */
 template <int T> AE_DEV uint32_t attn_value_at(const ae_gpu_attention_args &a, uint32_t place)
 {
     const ae_gpu_kv_form *f = &a.kv.form;
     return T == AE_KV_F32 && f->n_rope ? ae_gpu_kv_key_at(f, 0, f->rope_groups, place) : ae_gpu_kv_value_at(f, 0, place);
 }
 
-/* The byte of element e of a value, from its first one on. */
+/* Returns the byte of element e, counted from the value's first byte. */
 template <int T> AE_DEV uint32_t attn_element_at(const ae_gpu_attention_args &a, uint32_t e)
 {
     if (T == AE_KV_F32 && a.kv.form.n_rope) return e / 4 * AE_KV_PAGE * AE_GPU_KV_GROUP + e % 4 * 4;
@@ -44,7 +44,7 @@ typedef struct attn_words {
     uint32_t w[4];
 } attn_words;
 
-/* E elements of a value, from address p on. */
+/* Loads E elements of a value from address p on. */
 template <int T, int E> AE_DEV attn_words attn_load(const uint8_t *p)
 {
     enum { BYTES = E * (T == AE_KV_F32 ? 4 : 2) };
@@ -75,7 +75,7 @@ template <int E> AE_DEV void attn_join_values(const ae_gpu_attention_args &a, co
     }
 }
 
-/* The results of walked queries, of which some threads compute every n_threads-th element. */
+/* Writes the results of walked queries; this thread computes every n_threads-th element. */
 AE_DEV void attn_results(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t thread, uint32_t n_threads)
 {
     const uint32_t head_dim = a.kv.form.head_dim;

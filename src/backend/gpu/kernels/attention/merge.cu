@@ -1,7 +1,7 @@
 /* merge.cu - merges the parts of queries in a launch of its own: a warp has one query of a tile. */
 #include "backend/gpu/kernels/attention/merge.h"
 
-/* Block i of Q / 4 of a tile. */
+/* Merges block i of Q / 4 of a tile. */
 template <int Q> AE_DEV void merge(const ae_gpu_attention_args &a, uint8_t *shared)
 {
     attn_tile t;

@@ -8,9 +8,9 @@
 
 #include "backend/gpu/kernels/attention/tile.h"
 
-#define ATTN_AHEAD 16u /* parts that a lane loads at once */
+#define ATTN_AHEAD 16u /* parts that a lane loads ahead */
 
-/* Notes that a block has stored its parts. True for the last block of the tile, which sees the parts of all. */
+/* Records that a block has stored its parts. Returns true for the last block of the tile, which sees the parts of all. */
 AE_DEV bool attn_arrive(const ae_gpu_attention_args &a, const attn_tile *t)
 {
     uint8_t *arrived = t->shared + t->room.arrived;
@@ -27,7 +27,7 @@ AE_DEV bool attn_arrive(const ae_gpu_attention_args &a, const attn_tile *t)
     return true;
 }
 
-/* The maximum of lanes 0 to the own one. */
+/* Returns the maximum over lanes 0 to this one. */
 AE_DEV float attn_prefix_top(float x)
 {
     const uint32_t lane = attn_lane();
@@ -35,12 +35,12 @@ AE_DEV float attn_prefix_top(float x)
     return x;
 }
 
-/* The part of a query that a warp has merged so far. */
+/* What a warp has merged of a query so far. */
 typedef struct attn_sums {
     float big_m, big_l, o[4]; /* o: this lane's elements */
 } attn_sums;
 
-/* Merges n <= 32 parts of `stride` floats, of which this lane has elements `at`, if has. */
+/* Merges n <= 32 parts, `stride` floats apart, of which this lane has elements `at` (if `has`). */
 AE_DEV void attn_join_parts(const float *part, uint32_t n, uint32_t stride, uint32_t at, bool has, bool is_first, attn_sums *s)
 {
     const uint32_t lane = attn_lane();

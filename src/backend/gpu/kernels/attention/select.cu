@@ -10,13 +10,13 @@
 
 /* Choice i of the launch. */
 typedef struct index_row {
-    uint32_t choice, row, n; /* n: positions that it sees */
+    uint32_t choice, row, n; /* n: number of positions that the row sees */
     uint32_t first_head, end_head;
-    bool all;                /* it sees no more than it may choose */
+    bool all;                /* the row sees no more positions than it may choose */
     int32_t n_inplace, seq;
 } index_row;
 
-/* False: there is no such row, or no such choice. */
+/* Returns false if there is no such row, or no such choice. */
 AE_DEV bool index_row_of(const ae_gpu_select_args &s, uint32_t i, index_row *r)
 {
     const ae_gpu_attention_args &a = s.keys;
@@ -40,7 +40,7 @@ AE_DEV int32_t slot_of(const ae_gpu_select_args &s, const index_row *r, int32_t 
     return pos < r->n_inplace ? pos : path[pos - r->n_inplace];
 }
 
-/* weight: of the head, or NULL if there are no weights. */
+/* weight: the head's weight, or NULL if there are no weights. */
 AE_DEV float add_head(float sum, const float *weight, float dot)
 {
     const float least = weight ? 0.0f : -INFINITY;
@@ -54,7 +54,7 @@ AE_DEV const float *weights_of(const ae_gpu_select_args &s, const index_row *r)
 
 /* ---- Scores over codes ---------------------------------------------------------------------------------- */
 
-/* Heads from `first` on as the queries of the tile. */
+/* Makes heads from `first` on the queries of the tile. */
 AE_DEV void take_heads(const ae_gpu_select_args &s, attn_tile *t, const index_row *r, uint32_t first)
 {
     const uint32_t i = ae_thread(), left = r->end_head - first;
@@ -121,7 +121,7 @@ AE_KERNEL(select_scores_f16, ae_gpu_select_args, ATTN_THREADS(3))
 
 /* ---- Scores over f32 ------------------------------------------------------------------------------------ */
 
-/* The chain over n elements of a key, from its group `first` on. */
+/* Returns the chain over n elements of a key, from its group `first` on. */
 AE_DEV float dot_floats(const ae_gpu_kv_form *f, const uint8_t *block, uint32_t place, uint32_t first, const float *q,
                         uint32_t n, float sum)
 {
@@ -162,7 +162,7 @@ AE_KERNEL(select_scores_f32, ae_gpu_select_args, AE_ATTENTION_WARPS * 32)
 
 /* ---- Blocks ---------------------------------------------------------------------------------------------- */
 
-/* A thread has a block of positions. The newest n_local ones come before all others. */
+/* One thread per block of positions. The newest n_local blocks come before all others. */
 AE_KERNEL(select_blocks, ae_gpu_select_args, AE_GPU_SELECT_THREADS)
 {
     index_row r;
@@ -179,9 +179,9 @@ AE_KERNEL(select_blocks, ae_gpu_select_args, AE_GPU_SELECT_THREADS)
 /* ---- The choice ----------------------------------------------------------------------------------------- */
 
 #define THREADS AE_GPU_SELECT_THREADS
-#define DIGITS 16u /* of 4 bits, from the highest on */
+#define DIGITS 16u /* values of a 4-bit digit; digits are counted from the highest one down */
 
-/* Numbers in the order of the scores; a NaN is the lowest, and the zeros are equal. */
+/* Returns numbers in the order of the scores; a NaN is the lowest, and both zeros are equal. */
 AE_DEV uint32_t key_of(float score)
 {
     const float x = score + 0.0f;
@@ -190,7 +190,7 @@ AE_DEV uint32_t key_of(float score)
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-/* The items to choose among: n, of which number i has the score at (i + 1) * every - 1. */
+/* The n items to choose from; number i has the score at (i + 1) * every - 1. */
 typedef struct items {
     const float *score;
     uint32_t n, n_most, every;
@@ -212,13 +212,13 @@ AE_DEV uint32_t key_at(const items *t, uint32_t i)
     return key_of(t->score[(i + 1) * t->every - 1]);
 }
 
-/* Where thread t counts a digit; after the counts there is room for a total of each digit. */
+/* Returns where thread t counts a digit; after the counts there is room for each digit's total. */
 AE_DEV uint8_t *count_at(uint8_t *shared, uint32_t digit, uint32_t t)
 {
     return shared + (digit * THREADS + t) * 4;
 }
 
-/* Counts the digits at `shift` of the keys whose known bits are those of prefix. */
+/* Counts the digits at `shift` of those keys whose known bits equal those of prefix. */
 AE_DEV void count_digits(uint8_t *shared, const items *of, uint32_t known, uint32_t prefix, uint32_t shift)
 {
     const uint32_t t = ae_thread(), digit = t / (THREADS / DIGITS), part = t % (THREADS / DIGITS);
@@ -237,7 +237,7 @@ AE_DEV void count_digits(uint8_t *shared, const items *of, uint32_t known, uint3
     ae_sync();
 }
 
-/* The lowest key that is chosen, and how many that are equal to it are. */
+/* Finds the lowest key that is chosen, and how many of the keys equal to it are chosen. */
 AE_DEV uint32_t find_least(uint8_t *shared, const items *of, uint32_t *n_equal)
 {
     uint32_t prefix = 0, known = 0, k = of->n_most;
@@ -254,7 +254,7 @@ AE_DEV uint32_t find_least(uint8_t *shared, const items *of, uint32_t *n_equal)
     return prefix;
 }
 
-/* Writes the slots of the positions after the last pool, which come after those of chosen ones, and how many there are. */
+/* Writes the slots of the positions after the last pool, following those of the chosen ones, and how many there are. */
 AE_DEV void write_rest(const ae_gpu_select_args &s, const index_row *r, const items *of, int32_t *path)
 {
     const uint32_t begin = of->n * s.block, at = of->n_most * s.block, n = r->n - begin;
@@ -262,7 +262,7 @@ AE_DEV void write_rest(const ae_gpu_select_args &s, const index_row *r, const it
     if (!ae_thread()) s.pos[r->choice] = static_cast<int32_t>(at + n) - 1;
 }
 
-/* Writes the slots of chosen item number `at`, and after the last one how many positions there are. */
+/* Writes the slots of chosen item number `at` and, after the last item, how many positions there are. */
 AE_DEV void write_item(const ae_gpu_select_args &s, const index_row *r, const items *of, uint32_t item, uint32_t at,
                        int32_t *path)
 {
@@ -272,7 +272,7 @@ AE_DEV void write_item(const ae_gpu_select_args &s, const index_row *r, const it
     if (at + 1 == of->n_most && !s.pooled) s.pos[r->choice] = static_cast<int32_t>(at * size + n) - 1;
 }
 
-/* In ascending order; a thread has a range of items. */
+/* Writes the chosen items in ascending order; each thread handles a range of items. */
 AE_DEV void write_chosen(const ae_gpu_select_args &s, const index_row *r, uint8_t *shared, int32_t *path)
 {
     const items of = items_of(s, r);
@@ -305,7 +305,7 @@ AE_KERNEL(select_choose, ae_gpu_select_args, AE_GPU_SELECT_THREADS)
         write_chosen(a, &r, shared, path);
         return;
     }
-    if (!ae_thread()) a.pos[r.choice] = n - 1; /* it keeps its places, or lists them */
+    if (!ae_thread()) a.pos[r.choice] = n - 1; /* the row keeps its places, or lists them */
     const int32_t skipped = a.listed ? 0 : r.n_inplace, every = static_cast<int32_t>(a.every);
     for (int32_t i = static_cast<int32_t>(ae_thread()); i < n - skipped; i += THREADS)
         path[i] = slot_of(a, &r, (skipped + i + 1) * every - 1);

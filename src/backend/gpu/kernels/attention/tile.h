@@ -12,7 +12,8 @@
 #include "backend/gpu/kernels/args_attention.h"
 #include "backend/gpu/kernels/kernel.h"
 
-/* Threads of a block, and how many blocks a multiprocessor should have: that bounds the registers of a thread. */
+/* The number of threads of a block, and how many blocks a multiprocessor should hold, which bounds the registers of a
+ * thread. */
 #ifdef AE_GPU_EMU
 #define ATTN_THREADS(blocks) AE_ATTENTION_WARPS * 32
 #else
@@ -20,8 +21,7 @@
 #endif
 
 #define ATTN_MOST 0x7fffffff
-#define ATTN_FEW_CHUNKS 2 /* up to this many chunks are walked by one block: the synchronization of split blocks takes about as
-                           * long */
+#define ATTN_FEW_CHUNKS 2 /* one block walks up to so many chunks: the synchronization of split blocks takes about as long */
 
 /* A unit's tile. */
 typedef struct attn_tile {
@@ -30,24 +30,24 @@ typedef struct attn_tile {
     uint32_t first;       /* first query of the tile: row * group + head of the group */
     uint32_t group;       /* queries of a row that share a KV head */
     uint32_t n;           /* queries */
-    uint32_t head, split; /* KV head; which of the tile's units */
-    uint32_t unit;        /* of the tile and head: index in arrivals */
+    uint32_t head, split; /* head: the KV head; split: the unit's number among those of the tile */
+    uint32_t unit;        /* the unit's tile and head as an index into arrivals */
     bool one_row;         /* all queries are of one row */
-    int4 own;             /* state of query lane % Q, if there is one; with one_row, of all queries in all lanes */
+    int4 own;             /* state of query lane % Q, if it exists; with one_row, all lanes have that of all queries */
     int32_t own_row;
     uint32_t own_index;   /* row * n_heads + head of query lane % Q */
     int32_t first_chunk, last_chunk; /* that any query sees */
-    bool to_parts;        /* chunks are distributed over n_active units; else this unit walks all */
+    bool to_parts;        /* chunks are distributed over n_active units; otherwise this unit walks all */
     uint32_t n_active;
 } attn_tile;
 
-/* Queries whose positions of one chunk are in the same places. */
+/* The queries that have the positions of one chunk in the same places. */
 typedef struct attn_group {
     uint32_t members;     /* bit q */
     int4 state;           /* of the first of them */
     int32_t row;          /* likewise */
-    bool in_place;        /* all positions are in the slots of the same number */
-    int32_t lo, hi;       /* positions that any member sees */
+    bool in_place;        /* every position is in the slot of the same number */
+    int32_t lo, hi;       /* range of the positions that some member sees */
     bool alike;           /* all members see all of them */
 } attn_group;
 
@@ -66,20 +66,20 @@ AE_DEV int32_t attn_row(const attn_tile *t, uint32_t q)
     return AE_LOAD_SHARED(int32_t, t->shared + t->room.row + q * 4);
 }
 
-/* The query's number among all heads of all rows. */
+/* Returns the query's number among all heads of all rows. */
 AE_DEV uint32_t attn_index(const attn_tile *t, uint32_t q)
 {
     return AE_LOAD_SHARED(uint32_t, t->shared + t->room.index + q * 4);
 }
 
-/* The same of all queries of a tile, before there is anything in shared memory. */
+/* Does the same for all queries of a tile, before anything is in shared memory. */
 template <int Q> AE_DEV void attn_indices(const attn_tile *t, uint32_t index[Q])
 {
     AE_UNROLL
     for (uint32_t q = 0; q < Q; q++) index[q] = ae_shfl(t->own_index, q);
 }
 
-/* for a row at this position */
+/* Returns the first position that a row at this position sees. */
 AE_DEV int32_t attn_first_seen(const ae_gpu_attention_args &a, uint32_t row, int32_t pos)
 {
     const int32_t window = static_cast<int32_t>(a.window), least = a.first ? a.first[row] : 0;
@@ -87,8 +87,8 @@ AE_DEV int32_t attn_first_seen(const ae_gpu_attention_args &a, uint32_t row, int
     return ae_max(a.chunked ? pos / window * window : pos - window + 1, least);
 }
 
-/* Unit: which warp or block of the launch. Neighbours have the same chunk and head, and then the same keys. The last tiles come
- * first: in a prompt they see most. False: there is nothing to do. */
+/* Finds the work of a unit. unit: which warp or block of the launch. Neighbours have the same chunk and head, and so the same
+ * keys. The last tiles come first: in a prompt they see most. Returns false if there is nothing to do. */
 template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t unit, uint32_t n_splits, attn_tile *t)
 {
     const uint32_t rest = unit / a.n_tiles, lane = attn_lane() % Q;
@@ -105,13 +105,13 @@ template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t
     const int32_t pos = a.pos[seen]; /* loaded together with the following values */
     const int32_t last = a.last ? a.last[t->own_row] : pos;
     t->own = make_int4(attn_first_seen(a, t->own_row, pos), last, a.n_inplace[seen], a.seq[t->own_row]);
-    if (a.more_pos) /* the row's list begins with what it sees; nothing counts as in place */
+    if (a.more_pos) /* the row's list contains everything that it sees; no position counts as in place */
         t->own = make_int4(0, last - t->own.x + 1 + a.more_pos[t->own_row], 0, t->own.w);
     const uint32_t n_all = (a.n_actual ? ae_min(a.n_rows, *a.n_actual) : a.n_rows) * t->group;
     if (t->first >= n_all) return false;
     t->n = ae_min<uint32_t>(Q, n_all - t->first);
     t->one_row = t->first / t->group == (t->first + t->n - 1) / t->group;
-    if (t->one_row && t->n < Q) { /* the other lanes may have the state of a row that does not exist */
+    if (t->one_row && t->n < Q) { /* otherwise the other lanes might have the state of a row that does not exist */
         t->own = make_int4(ae_shfl(t->own.x, 0), ae_shfl(t->own.y, 0), ae_shfl(t->own.z, 0), ae_shfl(t->own.w, 0));
         t->own_row = ae_shfl(t->own_row, 0);
     }
@@ -137,7 +137,7 @@ AE_DEV void attn_share_states(const attn_tile *t)
     AE_STORE_SHARED(uint32_t, t->shared + t->room.index + q * 4, t->own_index);
 }
 
-/* The queries that see a chunk. */
+/* Returns the queries that see a chunk. */
 AE_DEV uint32_t attn_seeing(const attn_tile *t, int32_t chunk)
 {
     uint32_t seeing = 0;
@@ -149,7 +149,7 @@ AE_DEV uint32_t attn_seeing(const attn_tile *t, int32_t chunk)
     return seeing;
 }
 
-/* Adds the pending queries from q on, of n, that are in the places of the group's first one. */
+/* Adds to the group the pending queries, from q on to n, whose places equal those of its first query. */
 AE_DEV void attn_gather(const attn_tile *t, uint32_t pending, uint32_t q, uint32_t n, int32_t begin, int32_t end, attn_group *g)
 {
     int32_t lo_most = g->lo, hi_least = g->hi;
@@ -165,7 +165,7 @@ AE_DEV void attn_gather(const attn_tile *t, uint32_t pending, uint32_t q, uint32
     g->alike = g->lo == lo_most && g->hi == hi_least;
 }
 
-/* The group of the first pending query, of which there is one; all pending ones are below n. */
+/* Finds the group of the first pending query; there must be one, and all pending ones must be below n. */
 AE_DEV void attn_group_of(const attn_tile *t, uint32_t pending, uint32_t n, int32_t chunk, attn_group *g)
 {
     const int32_t begin = chunk * AE_KV_PAGE, end = begin + AE_KV_PAGE - 1;
@@ -184,7 +184,7 @@ AE_DEV void attn_group_of(const attn_tile *t, uint32_t pending, uint32_t n, int3
     if (!t->one_row) attn_gather(t, pending, leader, n, begin, end, g);
 }
 
-/* Where entry i of the list of a row with further rows is. */
+/* Finds where entry i of a row's list is, if the row has further rows. */
 AE_DEV void attn_listed(const ae_gpu_attention_args &a, uint32_t row, int32_t seq, int32_t i, const uint8_t **block,
                         uint32_t *place)
 {
@@ -200,7 +200,7 @@ AE_DEV void attn_listed(const ae_gpu_attention_args &a, uint32_t row, int32_t se
     else *block = a.more_base + static_cast<uint64_t>(a.more_tables[entry]) * a.more_page_bytes;
 }
 
-/* Where position j of the chunk is. The place exists also where no member sees the position. */
+/* Finds where position j of the chunk is. The place exists even if no member sees the position. */
 AE_DEV void attn_place(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, int32_t chunk, uint32_t j,
                        const uint8_t **block, uint32_t *place)
 {
@@ -219,7 +219,7 @@ AE_DEV void attn_place(const ae_gpu_attention_args &a, const attn_tile *t, const
     *block = ae_gpu_kv_block(&a.kv, static_cast<uint32_t>(page), t->head);
 }
 
-/* Threads of a block prefetch a chunk's values, which are in `block` of each position, while scores are computed. */
+/* Prefetches a chunk's values, which are in `block` of each position, while scores are computed. */
 AE_DEV void attn_fetch_values(const ae_gpu_attention_args &a, const attn_group *g, const uint8_t *block)
 {
     const uint32_t bytes = a.kv.form.value_planes * a.kv.form.value_bytes;
@@ -228,7 +228,7 @@ AE_DEV void attn_fetch_values(const ae_gpu_attention_args &a, const attn_group *
         ae_prefetch(block + a.kv.form.value_at + at);
 }
 
-/* The address of the value at index j, which a lane has shared. */
+/* Returns the address of the value at index j, which some lane has shared. */
 AE_DEV const uint8_t *attn_address(const attn_tile *t, uint32_t j)
 {
     const uint64_t address = AE_LOAD_SHARED(uint64_t, t->shared + t->room.place + j * 8);
@@ -247,7 +247,8 @@ AE_DEV float attn_larger(float x, float y)
     return x > y ? x : y;
 }
 
-/* The sum of the weights of a chunk, x and y of positions lane and lane + 32: ae_sum16 of the sums over position % 16. */
+/* Returns the sum of a chunk's weights, x and y being those of positions lane and lane + 32: ae_sum16 of the sums over position
+ * % 16. */
 AE_DEV float attn_sum(float x, float y)
 {
     const float other = ae_shfl_xor(y, 16u);
@@ -259,8 +260,8 @@ AE_DEV float attn_sum(float x, float y)
     return sum;
 }
 
-/* Scores of query q at this lane's two positions, pos and pos + 32, become weights: s = e(s - m), or -1
- * where the query does not see the position. */
+/* Turns the scores of query q at this lane's two positions, pos and pos + 32, into weights: s = e(s - m), or -1 if the query
+ * does not see the position. */
 AE_DEV void attn_weigh(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t pos, bool sees0, bool sees1,
                        float *s0, float *s1, float *m, float *l)
 {
@@ -289,7 +290,8 @@ AE_DEV void attn_weigh(const ae_gpu_attention_args &a, const attn_tile *t, uint3
 
 /* ---- Merging chunks ----------------------------------------------------------------------------------- */
 
-/* Merges a chunk's m and l with those of query q. The factors of O and o go to shared memory; of the first chunk, -1. */
+/* Merges a chunk's m and l with those of query q. The factors of O and o go to shared memory; for the first chunk they are
+ * -1. */
 AE_DEV void attn_join(const attn_tile *t, uint32_t q, int32_t chunk, float m, float l, float *big_m, float *big_l)
 {
     float2 f = make_float2(-1.0f, 1.0f);
@@ -311,13 +313,13 @@ AE_DEV float2 attn_factor(const attn_tile *t, uint32_t q)
     return AE_LOAD_SHARED(float2, t->shared + t->room.factor + q * 8);
 }
 
-/* One element of O merged with a chunk's o. */
+/* Returns one element of O after merging with a chunk's o. */
 AE_DEV float attn_joined(float sum, float o, float2 factor)
 {
     return factor.x < 0 ? o : ae_fma(sum, factor.x, o * factor.y);
 }
 
-/* The last factor of a query's weighted values; index: as attn_index. */
+/* Returns the last factor of a query's weighted values; index: as in attn_index. */
 AE_DEV float attn_last(const ae_gpu_attention_args &a, uint32_t index, float m, float l)
 {
     if (!a.sinks) return 1.0f / l;
@@ -325,14 +327,14 @@ AE_DEV float attn_last(const ae_gpu_attention_args &a, uint32_t index, float m, 
     return f / ae_fma(l, f, ae_attn_exp(sink - top));
 }
 
-/* The same, where attn_factor finds it. */
+/* Stores the same where attn_factor finds it. */
 AE_DEV void attn_share_last(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, float m, float l)
 {
     const float f = attn_last(a, attn_index(t, q), m, l);
     AE_STORE_SHARED(float2, t->shared + t->room.factor + q * 8, make_float2(f, 0.0f));
 }
 
-/* The part of query q for a chunk that it sees. */
+/* Returns the part of query q for a chunk that it sees. */
 AE_DEV float *attn_part(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk)
 {
     const uint32_t i = static_cast<uint32_t>(chunk - attn_state(t, q).x / AE_KV_PAGE);
@@ -352,7 +354,7 @@ AE_DEV void attn_put_sums(const ae_gpu_attention_args &a, const attn_tile *t, ui
 
 /* ---- Turns ---------------------------------------------------------------------------------------------- */
 
-/* The block of the turn of n elements: the largest power of two that divides n. */
+/* Returns the length of the blocks in which n elements are turned: the largest power of two that divides n. */
 AE_DEV uint32_t attn_turn_block(uint32_t n)
 {
     return n & (~n + 1);

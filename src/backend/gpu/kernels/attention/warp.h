@@ -14,12 +14,12 @@ typedef struct warp_positions {
     uint32_t place[2];
 } warp_positions;
 
-/* A group of the keys of both. */
+/* One group of elements of the keys at both positions. */
 typedef struct key_pair {
     uint4 k[2];
 } key_pair;
 
-/* The queries times the scale, elements first. */
+/* Loads the queries times the scale, elements first. */
 template <int T, int Q> AE_DEV void warp_load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
 {
     uint32_t index[Q];
@@ -45,7 +45,7 @@ template <int N> AE_DEV void warp_load_keys(const warp_positions *at, uint32_t i
     }
 }
 
-/* One group of elements of all chains. */
+/* Adds one group of elements to all chains. */
 template <int T, int Q> AE_DEV void warp_score_group(const uint8_t *query, const key_pair *p, float s[2][Q])
 {
     const uint32_t k0[4] = {p->k[0].x, p->k[0].y, p->k[0].z, p->k[0].w};
@@ -64,7 +64,7 @@ template <int T, int Q> AE_DEV void warp_score_group(const uint8_t *query, const
     }
 }
 
-/* The scores of all queries; those of queries that are not members are not used. Loads run DEPTH groups ahead. */
+/* Computes the scores of all queries; those of queries that are not members are not used. Loads run DEPTH groups ahead. */
 template <int T, int Q> AE_DEV void warp_scores(const ae_gpu_attention_args &a, const attn_tile *t, const warp_positions *where,
                                                 float s[2][Q])
 {
@@ -90,7 +90,7 @@ template <int T, int Q> AE_DEV void warp_scores(const ae_gpu_attention_args &a, 
     }
 }
 
-/* Scores s [2][Q] become weights, which all lanes get. Lane q merges m and l of query q. */
+/* Turns scores s [2][Q] into weights, which all lanes get. Lane q merges m and l of query q. */
 template <int Q> AE_DEV void warp_softmax(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
                                           int32_t chunk, float s[2][Q], float *big_m, float *big_l)
 {
@@ -114,7 +114,7 @@ template <int Q> AE_DEV void warp_softmax(const ae_gpu_attention_args &a, const 
     if (q < t->n && g->members >> q & 1) attn_join(t, q, chunk, own_m, own_l, big_m, big_l);
 }
 
-/* A position of all chains; weight: its weights. CHECK: some queries do not see it. */
+/* Adds a position to all chains; weight: its weights. CHECK: some queries do not see the position. */
 template <int T, int Q, int E, bool CHECK> AE_DEV void warp_add_value(const uint8_t *weight, const attn_words *v, float o[Q][E])
 {
     float x[E];
@@ -132,8 +132,8 @@ template <int T, int Q, int E, bool CHECK> AE_DEV void warp_add_value(const uint
     }
 }
 
-/* Positions j to hi of the chunk, in place and STRIDE bytes apart, as far as whole batches go; loads run a batch ahead. Returns
- * the first position left. */
+/* Adds positions j to hi of the chunk, which are in place and STRIDE bytes apart, in whole batches; loads run a batch ahead.
+ * Returns the first position left. */
 template <int T, int Q, int E, int STRIDE> AE_DEV int32_t warp_sum_batches(const attn_tile *t, int32_t j, int32_t hi,
                                                                            uint32_t at, float o[Q][E])
 {
@@ -157,7 +157,7 @@ template <int T, int Q, int E, int STRIDE> AE_DEV int32_t warp_sum_batches(const
     return j;
 }
 
-/* Positions j to hi of the chunk, wherever they are. */
+/* Adds positions j to hi of the chunk, wherever they are. */
 template <int T, int Q, int E> AE_DEV void warp_sum_values(const attn_tile *t, int32_t j, int32_t hi, uint32_t at,
                                                            float o[Q][E])
 {
@@ -183,7 +183,8 @@ template <int T, int Q, int E> AE_DEV void warp_values(const ae_gpu_attention_ar
     AE_NO_UNROLL
     for (uint32_t from = 0; from < a.kv.form.head_dim; from += 32 * E) {
         const uint32_t e = from + attn_lane() * E;
-        const uint32_t at = attn_element_at<T>(a, e < a.kv.form.head_dim ? e : 0); /* the results of other lanes are not used */
+        /* the results of lanes beyond the last element are not used */
+        const uint32_t at = attn_element_at<T>(a, e < a.kv.form.head_dim ? e : 0);
         float o[Q][E] = {};
         int32_t j = lo;
         if (T == AE_KV_F16 && E == 4 && plain && groups == 16) j = warp_sum_batches<T, Q, E, 256>(t, lo, hi, at, o);
