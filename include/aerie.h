@@ -98,7 +98,7 @@ typedef struct aerie_error {
 
 /* "0.1.0". Static storage. */
 AERIE_API const char *aerie_version(void);
-/* The AERIE_VERSION_NUMBER of the library that runs, which may be newer than the header. */
+/* Returns the AERIE_VERSION_NUMBER of the library that runs, which may be newer than the header. */
 AERIE_API uint32_t aerie_version_number(void);
 /* Returns the sentence of the list above. Static storage. */
 AERIE_API const char *aerie_status_text(aerie_status status);
@@ -157,8 +157,7 @@ typedef struct aerie_rope {
     uint32_t n_ctx_orig;        /* YARN: the context that the model was trained for; 0: as in the file */
     float yarn_ext_factor;      /* YARN: how far high-frequency pairs keep their frequency: 1 fully, 0 not at all */
     float yarn_attn_factor;     /* multiplies the factor by which YARN scales attention */
-    float yarn_beta_fast, yarn_beta_slow; /* YARN: turns over n_ctx_orig above which a pair keeps its frequency, and below which
-                                           * it is scaled */
+    float yarn_beta_fast, yarn_beta_slow; /* YARN: turns over n_ctx_orig above which a pair is kept, below which scaled */
 } aerie_rope;
 
 AERIE_INITIALISER(rope)
@@ -282,7 +281,7 @@ typedef struct aerie_token_info {
     bool is_eog;      /* ends a generation */
 } aerie_token_info;
 
-/* Fills *info. size: sizeof *info. false: there is no such token. */
+/* Fills *info. size: sizeof *info. Returns false if there is no such token. */
 AERIE_API bool aerie_model_token_info_get(const aerie_model *model, int32_t token, aerie_token_info *info, size_t size);
 
 typedef enum aerie_special {
@@ -412,8 +411,7 @@ typedef struct aerie_sampling {
     float dry_multiplier;    /* 0: off; else a token that would prolong a repetition of n tokens loses
                               * multiplier * base^(n - allowed length) */
     float dry_base;          /* >= 1 */
-    int32_t dry_allowed_length, dry_penalty_last_n; /* longest repetition that is free; newest tokens that are searched, 0: off,
-                                                     * -1: all */
+    int32_t dry_allowed_length, dry_penalty_last_n; /* longest free repetition; newest tokens searched, 0: off, -1: all */
     const char *const *dry_breakers; /* [n_dry_breakers] texts that end a repetition; lent */
     size_t n_dry_breakers;
     int32_t mirostat;        /* 0: off; 2: mirostat 2.0: of the other steps only logit bias and temperature apply */
@@ -621,7 +619,7 @@ AERIE_API aerie_status aerie_session_create(aerie_session **session, const aerie
                                             const aerie_session_params *params, aerie_error *error);
 /* Belongs to the stepping thread, outside of callbacks. NULL is allowed. */
 AERIE_API void aerie_session_free(aerie_session *session);
-/* Positions of a sequence, as given or by default. */
+/* Returns the positions of a sequence, as given or by default. */
 AERIE_API uint32_t aerie_session_n_ctx(const aerie_session *session);
 
 /* The KV cache's pages, which all sequences share. */
@@ -739,8 +737,7 @@ typedef struct aerie_stats {
     uint32_t n_drafted, n_accepted;
     uint32_t drafted_at[AERIE_MAX_DRAFT];  /* [depth - 1] nodes verified */
     uint32_t accepted_at[AERIE_MAX_DRAFT]; /* [depth - 1] */
-    uint32_t tried_at[AERIE_MAX_DRAFT]; /* [depth - 1] passes that accepted all nodes before this depth of their draft; [0]:
-                                         * all */
+    uint32_t tried_at[AERIE_MAX_DRAFT]; /* [depth - 1] passes that accepted all before this depth of their draft; [0]: all */
     double prompt_seconds, decode_seconds;
     double target_seconds, draft_seconds, sample_seconds; /* shares of decode_seconds */
     uint64_t n_masks, n_mask_hits; /* masks over the vocabulary that the grammar needed: computed anew; found again */
@@ -748,8 +745,7 @@ typedef struct aerie_stats {
     double mask_seconds;           /* seconds for all masks and checks; a part of sample_seconds */
     aerie_stop stop;
     aerie_error error; /* status OK, or why this request was refused; it then has no tokens */
-    uint32_t drafted_by[AERIE_MAX_DRAFTERS];  /* passes that verified a draft of this drafter (aerie_session_drafter_name)
-                                               * ... */
+    uint32_t drafted_by[AERIE_MAX_DRAFTERS];  /* passes that verified a draft of this one (aerie_session_drafter_name) ... */
     uint32_t accepted_by[AERIE_MAX_DRAFTERS]; /* ... and its tokens that were accepted; n-grams are not counted */
     uint32_t n_parked; /* times that the request gave its slot to another one (aerie_session_params.max_turn) */
 } aerie_stats;
@@ -765,7 +761,7 @@ AERIE_API aerie_status aerie_session_submit(aerie_session *session, const aerie_
  * Errors: MEMORY, INTERNAL, UNSUPPORTED; the tasks that ran have ended with that error then, and the session goes on with the
  * next ones. A task alone can end so, too (aerie_stats.error): FORMAT if the model gives it logits that are not finite. */
 AERIE_API aerie_status aerie_session_step(aerie_session *session, aerie_error *error);
-/* The next event of a request without a token callback; NULL: there is none now. Valid until the next call of
+/* Returns the next event of a request without a token callback; NULL: there is none now. Valid until the next call of
  * aerie_session_poll or aerie_session_step. The stepping thread. */
 AERIE_API const aerie_token_event *aerie_session_poll(aerie_session *session);
 /* Waits until there is something to step, at most so many seconds; returns true if there is. The stepping thread. */

@@ -62,7 +62,7 @@ typedef struct aerie_overlap {
     double text_share;  /* share of a sample text's bytes that lie in shared tokens; a session needs at least 0.5 */
 } aerie_overlap;
 
-/* size: sizeof *overlap. false: there is no draft model, or its vocabulary is the target's. */
+/* size: sizeof *overlap. Returns false if there is no draft model, or its vocabulary is the target's. */
 AERIE_API bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap, size_t size);
 
 /* How many routed experts of a row the next drafts of a session of type MOE use, as aerie_spec.moe_experts says, instead of a
@@ -266,7 +266,7 @@ AERIE_API void aerie_embedder_free(aerie_embedder *embedder);
 AERIE_API uint32_t aerie_embedder_n_out(const aerie_embedder *embedder);
 /* Returns the most tokens that a text may have. */
 AERIE_API uint32_t aerie_embedder_n_ctx(const aerie_embedder *embedder);
-/* The pooling in use, never AUTO. */
+/* Returns the pooling in use, never AUTO. */
 AERIE_API aerie_pooling aerie_embedder_pooling(const aerie_embedder *embedder);
 
 /* A text as tokens; aerie_model_tokenize with add_special makes them. */

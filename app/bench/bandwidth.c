@@ -59,8 +59,8 @@ static void read_piece(void *context, uint32_t item, uint32_t i_worker)
     for (size_t k = 0; k < LINE / 8; k++) r->sums[item] += sum[k];
 }
 
-/* The size of the buffer: as much as is asked for, so that the cache keeps the same share of it; at least four times the
- * last-level cache and 256 MiB, at most 2 GiB and a quarter of what is free. */
+/* Returns the size of the buffer: as much as is asked for, so that the cache keeps the same share of it; at least four times
+ * the last-level cache and 256 MiB, at most 2 GiB and a quarter of what is free. */
 static size_t buffer_pieces(uint64_t bytes)
 {
     if (bytes < (uint64_t)256 << 20) bytes = (uint64_t)256 << 20;

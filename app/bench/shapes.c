@@ -144,7 +144,7 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Bytes of one copy in memory; *weights: of its weights alone. */
+/* Returns the bytes of one copy in memory; *weights: of its weights alone. */
 static size_t copy_bytes(const shapes *s, const ae_type_info *type, const shape *one, size_t *weights)
 {
     size_t all = 0;

@@ -412,7 +412,7 @@ int bench_spec_load(bench_spec *b)
 
 /* ---- Passes of other times ------------------------------------------------------------------------------------ */
 
-/* The n-th size and the last one; 0 after that. */
+/* Returns the n-th size and the last one; 0 after that. */
 static uint32_t steep_size(size_t i, uint32_t last)
 {
     static const uint32_t sizes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};

@@ -97,7 +97,7 @@ void bench_spec_free(bench_spec *b);
 
 /* ---- speculation_trace.c ------------------------------------------------------------------------------------ */
 
-/* With --trace: opens the file. To be called after the drafters are listed. */
+/* With --trace: opens the file. Must be called after the drafters are listed. */
 int bench_trace_open(bench_spec *b);
 /* Writes a line for each pass of drafter i's session from now on; without --trace it does nothing. */
 int bench_trace_session(bench_spec *b, size_t i);

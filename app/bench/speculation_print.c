@@ -21,13 +21,13 @@ static uint32_t n_rounds(const bench_cell *c)
     return c->stats.tried_at[0];
 }
 
-/* The n of T(n), of one sequence: what it decodes and what it verifies. */
+/* Returns the n of T(n), of one sequence: what it decodes and what it verifies. */
 static double rows_per_pass(const bench_cell *c)
 {
     return c->n_passes ? 1 + app_rate(c->stats.n_drafted, c->n_passes) : 0;
 }
 
-/* The time of a pass relative to that of a plain one. */
+/* Returns the time of a pass relative to that of a plain one. */
 static double pass_cost(const bench_cell *c)
 {
     return app_rate(app_rate(c->stats.target_seconds, c->stats.n_passes),
@@ -49,19 +49,19 @@ static size_t n_depths(const bench_cell *c)
     return n;
 }
 
-/* The share of all rounds that accepted a token at this depth. */
+/* Returns the share of all rounds that accepted a token at this depth. */
 static double absolute_at(const bench_cell *c, size_t i)
 {
     return app_rate(c->stats.accepted_at[i], n_rounds(c));
 }
 
-/* The share of the rounds that tried a token at this depth and accepted it. */
+/* Returns the share of the rounds that tried a token at this depth and accepted it. */
 static double conditional_at(const bench_cell *c, size_t i)
 {
     return app_rate(c->stats.accepted_at[i], c->stats.tried_at[i]);
 }
 
-/* The drafter's file. */
+/* Returns the drafter's file. */
 static const char *file_of(const bench_cell *c)
 {
     return c->drafter->file ? c->drafter->file : "";

@@ -124,7 +124,7 @@ static int parse_pair(const char *text, uint32_t pair[2])
     return APP_DONE;
 }
 
-/* How many tests from this one on have the same settings. */
+/* Returns how many tests from this one on have the same settings. */
 static int list_kinds(speed *s, speed_test settings)
 {
     const app_speed_options *o = &s->given->speed;

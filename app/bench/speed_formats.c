@@ -32,7 +32,7 @@ const char *speed_test_name(const speed_test *t, char out[64])
 
 /* ---- A test as an object ------------------------------------------------------------------------------------ */
 
-/* The time of one run of the test. */
+/* Returns the time of one run of the test. */
 static double nanoseconds(const speed_test *t, size_t i)
 {
     return 1e9 * app_rate(t->n_prompt + t->n_gen, t->rates.items[i]);
@@ -64,7 +64,7 @@ static void add_number(json_t *object, const char *key, double value)
     app_json_put(object, key, json_integer((json_int_t)value));
 }
 
-/* The type of keys or of values: a name of two has a slash. */
+/* Returns the type of keys or of values: a name of two has a slash. */
 static const char *kv_name(aerie_kv_type type, bool values, char out[16])
 {
     const char *name = aerie_kv_type_name(type), *slash = strchr(name, '/');

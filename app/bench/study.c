@@ -234,7 +234,8 @@ static uint32_t add_texts(uint32_t hash, const app_texts *texts)
     return add_text(hash, "");
 }
 
-/* A hash of everything but the type that figures depend on: figures of types that were measured otherwise are not reused. */
+/* Returns a hash of everything but the type that figures depend on: figures of types that were measured otherwise are not
+ * reused. */
 static uint32_t settings_of(const app_options *o)
 {
     char numbers[256];
@@ -458,7 +459,7 @@ static int measure_type(study *s, type_row *t)
 
 /* ---- Tables --------------------------------------------------------------------------------------------------- */
 
-/* The next type that is complete, from i on; NULL: there is none. */
+/* Returns the next type that is complete, from i on; NULL: there is none. */
 static const type_row *complete(const study *s, size_t i)
 {
     while (i < s->n_types && !s->types[i].done) i++;

@@ -103,7 +103,7 @@ static void print_csv(const verify *v)
     }
 }
 
-/* The least that a pass can take at a given speed of reading. */
+/* Returns the least that a pass can take at a given speed of reading. */
 static double ideal_ms(const verify *v, double bandwidth)
 {
     return bandwidth > 0 ? 1e3 * (double)aerie_model_pass_bytes(v->models.model) / bandwidth : 0;

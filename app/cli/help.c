@@ -164,7 +164,8 @@ static size_t names_of(const app_option *o, char out[256])
     return n;
 }
 
-/* The words that explain the value in the option's help, such as "off" for "0" in "...; 0: off"; NULL if there are none. */
+/* Returns the words that explain the value in the option's help, such as "off" for "0" in "...; 0: off"; NULL if there are
+ * none. */
 static const char *meaning_of(const app_option *o, const char *value, char out[160])
 {
     char key[24];
@@ -223,7 +224,7 @@ static void print_options(const app_command *command)
     }
 }
 
-/* The options that most people need, separated by spaces; NULL for commands with few options. */
+/* Returns the options that most people need, separated by spaces; NULL for commands with few options. */
 static const char *essentials(unsigned command)
 {
     switch (command) {

@@ -89,7 +89,7 @@ static const struct {
 };
 enum { N_SUBJECTS = sizeof subjects / sizeof *subjects };
 
-/* The group of options that a word names, or NULL. A group without an entry in `subjects` has only its own name. */
+/* Returns the group of options that a word names, or NULL. A group without an entry in `subjects` has only its own name. */
 static const char *group_of(const char *word, const char **about)
 {
     *about = NULL;

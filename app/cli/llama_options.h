@@ -25,7 +25,7 @@ typedef struct app_foreign {
 
 size_t app_n_foreign_options(void);
 const app_foreign *app_foreign_option_at(size_t i);
-/* The option called name[0..n), or NULL. */
+/* Returns the option called name[0..n), or NULL. */
 const app_foreign *app_foreign_option(const char *name, size_t n);
 size_t app_n_foreign_commands(void);
 const app_foreign *app_foreign_command_at(size_t i);

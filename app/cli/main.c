@@ -44,7 +44,7 @@ static int print_version(void)
     return APP_DONE;
 }
 
-/* The command at words[0..n); *n_used: how many words name it. NULL with a message if there is none. */
+/* Returns the command at words[0..n); *n_used: how many words name it. NULL with a message if there is none. */
 static const app_command *find_command(int n, char **words, int *n_used)
 {
     char name[64];

@@ -206,8 +206,8 @@ static int parse_reals(app_reals *list, const app_option *o, const char *name, c
     }
 }
 
-/* Reads "first-last", "first-last+step" or "first-last*factor", as llama-bench has them. false: it is not such a range, or it
- * would never end. */
+/* Reads "first-last", "first-last+step" or "first-last*factor", as llama-bench has them. Returns false if it is not such a
+ * range, or it would never end. */
 static bool parse_range(const char *text, long long range[3], bool *times)
 {
     char *end;
@@ -532,7 +532,7 @@ static int settle_cache_types(app_options *options)
                      k, v, options->cache_type_k && options->cache_type_v ? "" : " (not given)");
 }
 
-/* The least of --spec-draft-n-max, which is a list for bench spec. */
+/* Returns the least of --spec-draft-n-max, which is a list for bench spec. */
 static uint32_t least_n_max(const app_options *options)
 {
     if (!(options->command->bit & APP_BENCH_SPEC)) return options->session.spec.n_max;
@@ -564,7 +564,7 @@ static int settle_rope(app_options *options)
     return APP_DONE;
 }
 
-/* The length in bytes of the option's name in a word of the command line. */
+/* Returns the length in bytes of the option's name in a word of the command line. */
 static size_t n_name(const char *word)
 {
     return strncmp(word, "--", 2) == 0 ? strcspn(word, "=") : strlen(word);

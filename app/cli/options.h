@@ -393,12 +393,13 @@ const char *app_name_at(const char *names, size_t i, char out[64]);
 /* Writes the default as --help shows it into out [256]; NULL if there is nothing to show. */
 const char *app_option_default(const app_option *option, char out[256]);
 
-/* The index of the first option called name[0..n) that a command of `bits` takes; app_n_options() if there is none. */
+/* Returns the index of the first option called name[0..n) that a command of `bits` takes; app_n_options() if there is none. */
 size_t app_option_find(const char *name, size_t n, unsigned bits);
 
 /* ---- suggest.c: suggestions for an unknown name, from other programs' names first and by spelling second --------- */
 
-/* The better candidate for a misspelt `text`: `candidate` if it is near, and nearer than `best`; otherwise `best` (or NULL). */
+/* Returns the better candidate for a misspelt `text`: `candidate` if it is near, and nearer than `best`; otherwise `best` (or
+ * NULL). */
 const char *app_nearest(const char *text, const char *best, const char *candidate);
 /* Reports an option that the command does not have, with a suggestion; returns APP_USAGE. */
 int app_unknown_option(const app_command *command, const char *name, size_t n);
@@ -426,7 +427,7 @@ int app_list_devices(void);
 bool app_device_check(const char *name, aerie_error *error);
 /* Whether a loaded model lies on a GPU, or its emulation. */
 bool app_is_on_gpu(const aerie_model_info *info);
-/* The kinds of GPU that this build can drive: "cuda, emu", or "none". */
+/* Returns the kinds of GPU that this build can drive: "cuda, emu", or "none". */
 const char *app_gpu_drivers(void);
 
 /* ---- options_sampling.c: what --samplers, --logit-bias, --dry-sequence-breaker and --stop mean ------------- */
@@ -444,8 +445,8 @@ int app_spec_list_parse(const char *name, const char *text, aerie_spec_type *typ
 
 /* ---- environment.c: AERIE_* and, after them, LLAMA_ARG_* ---- */
 
-/* The option's value in the environment, and the variable's name; NULL: it is not set. *negated: the variable is a switch that
- * means the opposite of the option. */
+/* Returns the option's value in the environment, and the variable's name; NULL: it is not set. *negated: the variable is a
+ * switch that means the opposite of the option. */
 const char *app_environment_get(const app_option *option, char name[64], bool *negated);
 typedef void app_telling(void *user, const char *sentence);
 /* Calls `tell` with a sentence for each AERIE_* variable that is not read and looks like a misspelt option. */

@@ -21,7 +21,7 @@ static size_t normalize(const char *text, char out[LONGEST])
     return n;
 }
 
-/* The least number of edits (insert, delete, replace, swap neighbours) that turn a into b. */
+/* Returns the least number of edits (insert, delete, replace, swap neighbours) that turn a into b. */
 static unsigned distance(const char *a, size_t na, const char *b, size_t nb)
 {
     unsigned char d[LONGEST][LONGEST]; /* LONGEST and less */
@@ -41,7 +41,7 @@ static unsigned distance(const char *a, size_t na, const char *b, size_t nb)
     return d[na][nb];
 }
 
-/* The number of edits between two names; NEVER if one cannot be a misspelling of the other. */
+/* Returns the number of edits between two names; NEVER if one cannot be a misspelling of the other. */
 static unsigned typos(const char *text, const char *candidate)
 {
     enum { NEVER = 1000 };

@@ -28,7 +28,7 @@ static bool is_name_char(char c)
     return isalnum((unsigned char)c) || (c && strchr("._-+@", c)) || (unsigned char)c >= 0x80;
 }
 
-/* Bytes of `prefix` if the text begins with it and the name ends there; else 0. */
+/* Returns the bytes of `prefix` if the text begins with it and the name ends there; else 0. */
 static size_t n_prefix(const char *text, const char *prefix)
 {
     size_t n = prefix ? strlen(prefix) : 0;
@@ -84,7 +84,7 @@ static void warn_of_variable(void *user, const char *sentence)
 
 /* ---- What was pulled ------------------------------------------------------------------------------------ */
 
-/* The free bytes of the file system of the folder, or of the nearest one above it that there is. Cuts the path. */
+/* Returns the free bytes of the file system of the folder, or of the nearest one above it that there is. Cuts the path. */
 static uint64_t free_near(char *path)
 {
     struct statvfs disk;

@@ -66,7 +66,7 @@ typedef struct doctor_warnings {
 
 void doctor_warn(doctor_warnings *warnings, const char *format, ...) APP_PRINTF(2, 3); /* dropped if memory is short */
 
-/* The text with the home folder as ~ and the user's name in paths as USER; released by free; NULL: no memory. */
+/* Returns the text with the home folder as ~ and the user's name in paths as USER; released by free; NULL: no memory. */
 char *doctor_hide(const char *text);
 
 /* machine.c */

@@ -299,7 +299,7 @@ static json_t *element_json(const ae_gguf_kv *kv, uint64_t i)
     return json_null();
 }
 
-/* A scalar as it is; an array as {"type", "n", "values"}, values cut unless --full. */
+/* Returns a scalar as it is; an array as {"type", "n", "values"}, values cut unless --full. */
 static json_t *value_json(const app_options *options, const ae_gguf_kv *kv)
 {
     const bool array = kv->type == AE_GGUF_ARRAY;

@@ -283,7 +283,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* A percentile of sorted numbers, between neighbours in proportion. */
+/* Returns a percentile of sorted numbers, between neighbours in proportion. */
 static double percentile(const float *x, size_t n, double part)
 {
     const double at = part * (double)(n - 1);
@@ -305,7 +305,7 @@ static json_t *percentiles_json(const float *x, size_t n)
     return object;
 }
 
-/* The mean of each window, for the error of a difference between two models that were compared with the same base. */
+/* Returns the mean of each window, for the error of a difference between two models that were compared with the same base. */
 static json_t *window_means(const base *b, const float *x)
 {
     const size_t n_scored = app_windows_scored(&b->windows);

@@ -178,7 +178,8 @@ static bool add_logprob(void *user, size_t position, const float *logits)
     return !app_interrupted();
 }
 
-/* Tokens that all answers begin with: the question, but for its end where that merges with an answer's beginning. */
+/* Returns the tokens that all answers begin with: the question, but for its end where that merges with an answer's
+ * beginning. */
 static size_t common_prefix(const answer *answers, size_t n)
 {
     size_t common = 0;

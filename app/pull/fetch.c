@@ -91,7 +91,7 @@ typedef struct transfer {
     char title[64];
 } transfer;
 
-/* A URL as sentences show it: without what follows the path, which may be a signature, and without a password. */
+/* Returns a URL as sentences show it: without what follows the path, which may be a signature, and without a password. */
 static const char *shown_url(const char *url, char out[256])
 {
     const char *host = strstr(url, "://");
@@ -222,7 +222,7 @@ static int open_part(transfer *t)
 
 /* ---- What the server says ----------------------------------------------------------------------------- */
 
-/* The value of a header line of this name into out; false: it is another. */
+/* The value of a header line of this name into out. Returns false if it is another. */
 static bool header_is(const char *line, size_t n, const char *name, char *out, size_t capacity)
 {
     const size_t length = strlen(name);
@@ -277,7 +277,7 @@ static size_t on_header(char *line, size_t one, size_t n, void *user)
     return n;
 }
 
-/* The SHA-256 in an ETag, with or without quotes; false: it is something else. */
+/* The SHA-256 in an ETag, with or without quotes. Returns false if it is something else. */
 static bool hash_in(const char *etag, char out[65])
 {
     char text[FETCH_MAX_ETAG];
@@ -302,8 +302,8 @@ static aerie_status read_tables(transfer *t, aerie_error *error)
     return status;
 }
 
-/* Checks a body of unknown length, which must not go on beyond the end that its own tables give. false: a message was printed,
- * and nothing is kept. */
+/* Checks a body of unknown length, which must not go on beyond the end that its own tables give. Returns false if a message was
+ * printed, and nothing is kept. */
 static bool check_bound(transfer *t)
 {
     aerie_error error = {0};

@@ -34,7 +34,7 @@ bool fetch_possible(void);
 
 /* accept: the media type, may be NULL. *next: the address of the next page, released by free; may be NULL. */
 int fetch_text(app_text *out, char **next, const char *url, const char *accept, const fetch_settings *settings);
-/* Bytes of a file of known hash that an earlier call left, with which the next one goes on. */
+/* Returns the bytes of a file of known hash that an earlier call left, with which the next one goes on. */
 uint64_t fetch_bytes_kept(const fetch_file *file);
 int fetch_file_get(fetch_file *file, const fetch_settings *settings);
 

@@ -129,7 +129,7 @@ static int find_pulled(name_found *out, const bare_name *name, const app_options
 
 /* ---- ollama's store ------------------------------------------------------------------------------------- */
 
-/* Folder i of those in which ollama keeps models; false: there are no more. */
+/* Folder i of those in which ollama keeps models. Returns false if there are no more. */
 static bool ollama_folder(size_t i, char out[PATH_MAX])
 {
     const char *given = getenv("OLLAMA_MODELS"), *home = getenv("HOME");
@@ -140,7 +140,7 @@ static bool ollama_folder(size_t i, char out[PATH_MAX])
     return false;
 }
 
-/* The blob of a manifest's only file of weights; false: there is none, or it is not there. */
+/* The blob of a manifest's only file of weights. Returns false if there is none, or it is not there. */
 static bool read_manifest(const char *folder, const char *path, char out[PATH_MAX])
 {
     json_t *manifest = json_load_file(path, 0, NULL), *layer;
@@ -190,7 +190,7 @@ static bool hf_folder(char out[PATH_MAX])
     return user && *user && snprintf(out, PATH_MAX, "%s/.cache/huggingface/hub", user) < PATH_MAX;
 }
 
-/* "models--OWNER--REPO" as a name; false: it is another folder. */
+/* "models--OWNER--REPO" as a name. Returns false if it is another folder. */
 static bool hf_repo(const char *folder, bare_name *out)
 {
     static const char start[] = "models--";
@@ -202,7 +202,7 @@ static bool hf_repo(const char *folder, bare_name *out)
     return true;
 }
 
-/* The GGUF files of a folder and those below it. false: out of memory. */
+/* The GGUF files of a folder and those below it. Returns false if memory is short. */
 static bool list_gguf(source_plan *files, const char *folder, const char *below, int depth)
 {
     char path[PATH_MAX];

@@ -18,10 +18,10 @@ typedef struct name_found {
 bool name_is_bare(const char *text);
 /* Finds the model that a name means on this machine; only_pulled: among pulled models only. */
 int name_find(name_found *out, const char *name, bool only_pulled, const app_options *options);
-/* The reference that a name stands for if no model here has it: ollama's library, or Hugging Face's after hf.co/. To be
+/* Returns the reference that a name stands for if no model here has it: ollama's library, or Hugging Face's after hf.co/. To be
  * freed. */
 char *name_reference(const char *name);
-/* The name of a model here of which it is a misspelling, or NULL. Released by free. */
+/* Returns the name of a model here of which it is a misspelling, or NULL. Released by free. */
 char *name_nearest(const char *name, const app_options *options);
 
 #endif

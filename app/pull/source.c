@@ -65,7 +65,7 @@ static char *format_text(const char *format, ...)
     return text;
 }
 
-/* A path in an address: all but letters, digits and -._~/ as %XX. */
+/* Returns a path in an address: all but letters, digits and -._~/ as %XX. */
 static char *escape_path(const char *path)
 {
     char *out = malloc(3 * strlen(path) + 1), *to = out;
@@ -93,7 +93,7 @@ static int add_file(source_plan *plan, char *url, char *path, uint64_t bytes, co
     return APP_DONE;
 }
 
-/* The hash and size that a list gives: absent is unknown, anything else must be one. */
+/* Returns the hash and size that a list gives: absent is unknown, anything else must be one. */
 static const char *read_claims(const json_t *hash, const json_t *size, char sha256[65], uint64_t *bytes)
 {
     *bytes = json_is_integer(size) && json_integer_value(size) > 0 ? (uint64_t)json_integer_value(size) : 0;
@@ -350,7 +350,7 @@ static bool is_candidate(const char *path)
     return part <= 1 && !strcasestr(name, "mmproj") && !strcasestr(name, "imatrix") && !drafter_suffix(path);
 }
 
-/* The file of this quantization: the shortest name has nothing else in it. NULL: there is none. */
+/* Returns the file of this quantization: the shortest name has nothing else in it. NULL: there is none. */
 static const source_file *of_quant(const hf_list *list, const char *quant)
 {
     const source_file *best = NULL;

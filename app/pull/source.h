@@ -35,10 +35,10 @@ bool source_is_remote(const char *text);
 int source_folder(source_plan *plan, const char *reference, const app_options *options);
 /* Asks the service which files they are. */
 int source_resolve(source_plan *plan, const char *reference, const app_options *options, const fetch_settings *settings);
-/* The token that may be shown to the source, or NULL. */
+/* Returns the token that may be shown to the source, or NULL. */
 const char *source_token(const char *reference, const app_options *options);
-/* The file of a list of paths that a quantization means, "" the usual ones; NULL: there is none. Lent from the list, which it
- * sorts. */
+/* Returns the file of a list of paths that a quantization means, "" the usual ones; NULL: there is none. Lent from the list,
+ * which it sorts. */
 const source_file *source_choose(source_plan *files, const char *quant);
 void source_free(source_plan *plan);
 /* Whether every part of the path is a plain name: no "..", nothing hidden, no control character. */

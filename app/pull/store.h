@@ -15,7 +15,7 @@
 
 #include "pull/source.h"
 
-/* ROOT; false: there is none (then *out is ""), or its path is too long. */
+/* ROOT. Returns false if there is none (then *out is ""), or its path is too long. */
 bool store_root(char out[PATH_MAX], const app_options *options);
 
 typedef struct store_place {
@@ -24,7 +24,7 @@ typedef struct store_place {
     int lock;     /* -1: not taken */
 } store_place;
 
-/* Where the reference's files belong; creates nothing. plan: with its folder. */
+/* Returns where the reference's files belong; creates nothing. plan: with its folder. */
 int store_place_find(store_place *place, const source_plan *plan, const char *reference, const app_options *options);
 /* Makes the folder and takes its lock, which may take as long as another pull; Ctrl-C ends the waiting. */
 int store_place_lock(store_place *place, bool quiet);
@@ -32,7 +32,7 @@ int store_place_lock(store_place *place, bool quiet);
 void store_place_clear(store_place *place);
 void store_place_free(store_place *place);
 
-/* The path of one of the plan's files; NULL: out of memory. Released by free. */
+/* Returns the path of one of the plan's files; NULL: out of memory. Released by free. */
 char *store_path(const store_place *place, const char *path);
 /* Files, sizes, hashes and ETags of the record; false if there is none, or it does not fit what lies there. */
 bool store_record_read(const store_place *place, source_plan *plan);

@@ -33,7 +33,7 @@ static uint64_t hash_more(uint64_t hash, const char *text, size_t n)
     return hash;
 }
 
-/* Where the text of the conversation begins. */
+/* Returns where the text of the conversation begins. */
 static size_t find_text(const char *body, size_t n)
 {
     static const char *const names[] = {"\"messages\"", "\"prompt\"", "\"input\""};

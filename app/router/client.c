@@ -97,8 +97,7 @@ bool client_possible(void)
     return curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
 }
 
-/* A line of the header; the last one is empty. Interim answers (1xx) come
- * before the answer. */
+/* Returns a line of the header; the last one is empty. Interim answers (1xx) come before the answer. */
 static size_t on_header(char *line, size_t size, size_t n, void *user)
 {
     client *c = user;

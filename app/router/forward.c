@@ -97,7 +97,7 @@ static uint64_t random_seed(const serve_call *call)
     return (z ^ z >> 31) >> 1;
 }
 
-/* How many routers the request has gone through. */
+/* Returns how many routers the request has gone through. */
 static unsigned hops_of(const serve_call *call)
 {
     const char *hops = serve_call_header(call, "Aerie-Hops");
@@ -484,7 +484,7 @@ static ptrdiff_t give(passing *p, char *out, size_t most)
     return (ptrdiff_t)n;
 }
 
-/* The error as the stream's last event. */
+/* Returns the error as the stream's last event. */
 static ptrdiff_t give_error(passing *p, char *out, size_t most)
 {
     app_text text = {0};

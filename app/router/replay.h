@@ -25,8 +25,9 @@ typedef struct router_replay {
 void router_replay_free(router_replay *replay);
 /* The next bytes [n] of the answer. */
 void router_replay_add(router_replay *replay, const char *bytes, size_t n);
-/* Writes the request's body [n] with the text as the field "aerie_expected" to *out. False: there is no text, the body is not
- * an object or has the field itself, the text is not valid JSON, or memory is short; then the body is sent as it is. */
+/* Writes the request's body [n] with the text as the field "aerie_expected" to *out. Returns false if there is no text, the
+ * body is not an object or has the field itself, the text is not valid JSON, or memory is short; then the body is sent as it
+ * is. */
 bool router_replay_body(const router_replay *replay, const char *body, size_t n, app_text *out);
 
 #endif

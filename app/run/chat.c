@@ -131,7 +131,7 @@ static int encode_without(const chat *c, size_t n, app_prompt *prompt)
     return bad;
 }
 
-/* Tokens that an answer should find room for. */
+/* Returns the tokens that an answer should find room for. */
 static size_t answer_room(const chat *c)
 {
     const size_t n_ctx = aerie_session_n_ctx(c->session);
@@ -310,7 +310,7 @@ static int save_anyway(chat *c, const char *text)
     return save_to(c, text, true);
 }
 
-/* The tower is loaded when the first picture is shown. false: there is none, and a message was printed. */
+/* The tower is loaded when the first picture is shown. Returns false if there is none, and a message was printed. */
 static bool has_tower(chat *c)
 {
     if (!c->tower && app_tower_load(&c->tower, &c->models, c->options) != APP_DONE) return false; /* it said why */
@@ -374,7 +374,7 @@ static int attach(chat *c, const char *text)
     return ok ? APP_DONE : app_error_memory("the file");
 }
 
-/* Puts the picture before the next message; false: it cannot, and a message was printed. */
+/* Puts the picture before the next message. Returns false if it cannot, and a message was printed. */
 static bool show_picture(chat *c, const char *path)
 {
     aerie_error error = {0};
@@ -543,7 +543,7 @@ static app_line read_rest(chat *c, app_text *message, bool fenced)
     return APP_LINE_READ;
 }
 
-/* A message, or a command, which is one line. */
+/* Returns a message, or a command, which is one line. */
 static app_line read_message(chat *c, app_text *message, bool *is_command)
 {
     const char *line;
@@ -561,7 +561,7 @@ static app_line read_message(chat *c, app_text *message, bool *is_command)
 }
 
 /* The path of a picture at the beginning of a message, as terminals write it for a file that is dropped on them: in quotes,
- * with backslashes, or as it is. *rest: what comes after it. false: there is none. */
+ * with backslashes, or as it is. *rest: what comes after it. Returns false if there is none. */
 static bool begins_with_picture(const char *text, app_text *path, const char **rest)
 {
     static const char *const ends[] = {".png", ".jpg", ".jpeg", ".webp"};

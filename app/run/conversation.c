@@ -173,7 +173,7 @@ static int open_regular(const char *path)
     return -1;
 }
 
-/* Where text[from..) stops being UTF-8 without NUL bytes; text->n if nowhere. */
+/* Returns where text[from..) stops being UTF-8 without NUL bytes; text->n if nowhere. */
 static size_t end_of_text(const app_text *text, size_t from)
 {
     for (size_t i = from; i < text->n;) {

@@ -25,7 +25,7 @@ typedef struct app_pictures {
     size_t n, capacity;
 } app_pictures;
 
-/* Reads a picture from a regular file and adds it; false: it cannot be read, and a message was printed. */
+/* Reads a picture from a regular file and adds it. Returns false if it cannot be read, and a message was printed. */
 bool app_pictures_add(app_pictures *pictures, const char *path);
 void app_pictures_free(app_pictures *pictures);
 /* Returns the mark that stands in a message for each of its pictures, before its text: bytes drawn when the program starts. */
@@ -43,10 +43,10 @@ bool app_conversation_show(app_conversation *c, const char *content, size_t n, a
 /* Forgets n messages from `at` on. */
 void app_conversation_drop(app_conversation *c, size_t at, size_t n);
 void app_conversation_free(app_conversation *c);
-/* Where the turns begin: after the system message, if there is one. */
+/* Returns where the turns begin: after the system message, if there is one. */
 size_t app_conversation_first(const app_conversation *c);
 size_t app_conversation_turns(const app_conversation *c);
-/* The message at which turn i begins, or the number of messages. */
+/* Returns the message at which turn i begins, or the number of messages. */
 size_t app_conversation_turn(const app_conversation *c, size_t i);
 
 /* The file of the last save: it may be written again while nobody else has changed it. All zero: none. */

@@ -350,7 +350,7 @@ static int turn_close(turn *t)
     return t->g->stats ? conclude(t->g, t->status, &t->error) : app_error_memory("the answers");
 }
 
-/* The session that has advanced least among those that have work; n: there is none. */
+/* Returns the session that has advanced least among those that have work; n: there is none. */
 static size_t whose_turn(const turn *turns, size_t n)
 {
     size_t best = n, least = SIZE_MAX;
@@ -387,7 +387,7 @@ int app_generate_in_turns(app_generation *generations, aerie_session *const *ses
     return bad;
 }
 
-/* The reason why an answer ended too early. */
+/* Returns the reason why an answer ended too early. */
 static const char *cause_of(const app_generation *g, aerie_stop stop, char out[160])
 {
     switch (stop) {

@@ -71,7 +71,7 @@ bool app_wants_color(const app_options *options);
 /* With a grammar: says which answers are not texts of it, because something ended them too early; APP_FAILED if there are
  * any. */
 int app_generation_check(const app_generation *generation);
-/* An answer as an object: text, ids, stats, log-probabilities if asked for. */
+/* Returns an answer as an object: text, ids, stats, log-probabilities if asked for. */
 json_t *app_json_answer(const app_generation *generation, size_t i);
 void app_generation_free(app_generation *generation);
 

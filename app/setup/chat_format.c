@@ -101,7 +101,7 @@ static int read_variables(app_text *out, const app_options *options)
 
 /* ---- Thinking -------------------------------------------------------------------------------------------------- */
 
-/* The prompt of a short conversation with the variable set so; NULL where the template cannot do it. */
+/* Returns the prompt of a short conversation with the variable set so; NULL where the template cannot do it. */
 static char *try_variable(const app_format *format, const char *text, const json_t *variables, const char *name, bool value,
                           size_t *n)
 {

@@ -36,7 +36,7 @@ static aerie_status plan_all(const app_options *options, const aerie_session_par
     return status;
 }
 
-/* The largest context, by halving, that fits; 0 if none does. */
+/* Returns the largest context, by halving, that fits; 0 if none does. */
 static uint32_t fitting_context(const app_options *options, aerie_session_params params, bool with_draft)
 {
     aerie_memory_plan plan;
@@ -108,7 +108,7 @@ static aerie_log log_of(bool silent, bool verbose)
     return (aerie_log){on_log, &least[silent ? 2 : !verbose]};
 }
 
-/* A log for the library: prints warnings, and with --verbose everything. */
+/* Returns a log for the library: prints warnings, and with --verbose everything. */
 static aerie_log program_log(const app_options *options)
 {
     return log_of(false, options->verbose);
@@ -183,7 +183,7 @@ bool app_wants_draft(aerie_spec_type type)
     }
 }
 
-/* The type of speculation, or the first in a list that needs a file. */
+/* Returns the type of speculation, or the first in a list that needs a file. */
 static aerie_spec_type wanted_type(const app_options *options)
 {
     for (size_t i = 0; i < options->bench.spec_types.n; i++)

@@ -83,7 +83,7 @@ int app_prompts_read(app_prompts *prompts, const app_options *options, bool stan
 /* Writes the beginning of the prompt, or of a user's newest message, as one line to out [80]; returns out. */
 const char *app_prompt_title(const app_prompt *prompt, char out[80]);
 int app_prompts_add(app_prompts *prompts, const char *text, size_t n, bool escape);
-/* Returns the line that begins at *at, without its end, and advances *at. False: there is no further line. */
+/* Returns the line that begins at *at, without its end, and advances *at. Returns false if there is no further line. */
 bool app_next_line(const app_text *text, size_t *at, const char **line, size_t *n);
 /* Tokenizes the prompts, through the chat template or raw. */
 int app_prompts_encode(app_prompts *prompts, const app_models *models, const app_options *options);
@@ -95,8 +95,8 @@ int app_conversation_encode(const app_models *models, const aerie_message *messa
 
 /* ---- pictures.c ------------------------------------------------------------------------------------------ */
 
-/* The mmproj file of the options, or the only one beside the model, owned by the caller; NULL: there is none, or more than one
- * (*n). */
+/* Returns the mmproj file of the options, or the only one beside the model, owned by the caller; NULL: there is none, or more
+ * than one (*n). */
 char *app_mmproj_path(const app_options *options, size_t *n);
 aerie_tower_params app_tower_params(const app_options *options);
 /* Checks that the file of --mmproj is one, where no image is read. */

@@ -153,7 +153,7 @@ static bool knows_images(const app_models *models)
     return text && strstr(text, "image");
 }
 
-/* The text with private marks for images; released by the caller. false: out of memory. */
+/* The text with private marks for images; released by the caller. Returns false if memory is short. */
 static bool mark_images(const app_options *options, const char *at, app_text *out)
 {
     bool ok = app_text_add(out, "", 0);
@@ -164,7 +164,7 @@ static bool mark_images(const app_options *options, const char *at, app_text *ou
     return ok && app_text_add(out, at, strlen(at));
 }
 
-/* The conversation: images, then the text, unless the text says where they stand. */
+/* Returns the conversation: images, then the text, unless the text says where they stand. */
 static json_t *make_messages(const app_options *options, const app_prompt *prompt, bool parted)
 {
     static const char mark[] = MARK;

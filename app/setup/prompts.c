@@ -248,7 +248,7 @@ void app_prompts_free(app_prompts *prompts)
     *prompts = (app_prompts){0};
 }
 
-/* The text of the newest message of a user; NULL where there is none. */
+/* Returns the text of the newest message of a user; NULL where there is none. */
 static const char *newest_of_user(const json_t *json)
 {
     const json_t *list = json_is_array(json) ? json : json_object_get(json, "messages");

@@ -42,7 +42,7 @@ static double percent(double part, double whole)
     return whole > 0 ? 100 * part / whole : 0;
 }
 
-/* How much each of several drafters did; empty for one. */
+/* Returns how much each of several drafters did; empty for one. */
 static const char *by_drafter(char out[512], const aerie_stats *s, const aerie_session *session)
 {
     size_t n = 0;

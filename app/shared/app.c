@@ -72,7 +72,7 @@ void app_escape(FILE *stream, const char *text, size_t n)
     }
 }
 
-/* The line as it is written; NULL: there is no memory for it. */
+/* Returns the line as it is written; NULL: there is no memory for it. */
 static char *line_of(const char *text, size_t n, size_t *n_line)
 {
     char *line = NULL;

@@ -51,7 +51,7 @@ bool app_log_start(void);
 bool app_log_put(const char *line, size_t n);
 /* Waits until all lines are written, but at most this many seconds. */
 void app_log_flush(double seconds);
-/* Number of lines lost so far. */
+/* Returns the number of lines lost so far. */
 uint64_t app_log_n_lost(void);
 
 /* ---- Exit statuses ---- */
@@ -89,7 +89,7 @@ bool app_flush(void);
 /* Prints the object and a newline, and releases it. NULL (out of memory) is a failure. */
 int app_print_json(json_t *json);
 int app_print_json_line(json_t *json); /* on one line */
-/* To be called first: writing to a pipe without a reader becomes a failed write, which ends the program's work in good
+/* Must be called first: writing to a pipe without a reader becomes a failed write, which ends the program's work in good
  * order. */
 void app_watch_pipes(void);
 /* Closes standard output and returns the program's exit status, APP_FAILED if a write failed. If the reader of a pipe has gone,
@@ -126,8 +126,8 @@ bool app_text_settle(app_text *text, size_t from, const char *name);
 int app_replace_file(const char *path, const void *data, size_t n);
 /* Whether app_replace_file writes under this name. A file with such a name that is not locked was left behind. */
 bool app_is_leftover(const char *name);
-/* To be called before the work whose result `option` names a file for. Checks whether app_replace_file or an append could write
- * it, by creating a file beside it and removing that. A link counts as its target. Returns APP_DONE, or APP_FAILED with a
+/* Must be called before the work whose result `option` names a file for. Checks whether app_replace_file or an append could
+ * write it, by creating a file beside it and removing that. A link counts as its target. Returns APP_DONE, or APP_FAILED with a
  * message. */
 int app_check_writable(const char *option, const char *path);
 
@@ -148,7 +148,7 @@ void app_json_watch(void);
 /* Called with the change in what jansson holds, of this thread's allocations. Returning false refuses it, which is not allowed
  * if `must`. */
 typedef bool app_json_change(void *user, ptrdiff_t bytes, bool must);
-/* From now on reports this thread's changes; change NULL: no longer. To be called after app_json_watch. */
+/* From now on reports this thread's changes; change NULL: no longer. Must be called after app_json_watch. */
 void app_json_account(app_json_change *change, void *user);
 /* Whether jansson has run out of memory on this thread since the last call. */
 bool app_json_lacked(void);
@@ -189,7 +189,7 @@ void app_interrupt_disarm(void);
 bool app_interrupted(void);
 /* Whether SIGTERM or SIGHUP interrupted the program: then there is nobody to ask. */
 bool app_interrupt_ends(void);
-/* To be called last: if SIGTERM or SIGHUP was noted, the program now dies of it, as its parent expects. */
+/* Must be called last: if SIGTERM or SIGHUP was noted, the program now dies of it, as its parent expects. */
 int app_interrupt_end(int exit_status);
 
 /* Replaces the escapes of -e in place; unknown ones stay. Returns the new length. */

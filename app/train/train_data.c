@@ -177,7 +177,7 @@ static int add_job(work *w, json_t *line, size_t i_line, int32_t *tokens, size_t
     return APP_DONE;
 }
 
-/* A text under a key; NULL if there is none, or with a NUL byte, which no chat template can take. */
+/* Returns a text under a key; NULL if there is none, or with a NUL byte, which no chat template can take. */
 static const char *text_at(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
@@ -261,7 +261,7 @@ static bool without_nul(app_text *out, const char *text, size_t n)
     return ok;
 }
 
-/* The generated text; NULL with a message on failure. */
+/* Returns the generated text; NULL with a message on failure. */
 static json_t *answer_text(const work *w, const job *j)
 {
     char *text = NULL;

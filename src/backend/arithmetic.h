@@ -111,7 +111,7 @@ AE_HD static inline float ae_glu_of(ae_glu kind, float g, float limit)
     return 0.0f;
 }
 
-/* The factor of f(g), computed from u; with AE_GLU_SITU `limit` is its up_limit. */
+/* Returns the factor of f(g), computed from u; with AE_GLU_SITU `limit` is its up_limit. */
 AE_HD static inline float ae_glu_times(ae_glu kind, float u, float limit)
 {
     if (kind == AE_GLU_OAI) return ae_maxf(ae_minf(u, limit), -limit) + 1.0f;
@@ -127,14 +127,14 @@ AE_HD static inline float ae_xieluf(float x, float p, float n, float beta, float
     return fmaf(n, (ae_expf(ae_minf(x, eps)) - 1.0f) - x, beta * x);
 }
 
-/* Where the biases of the positions from `pos` on begin in a head's row; those of 16 may be read. */
+/* Returns where the biases of the positions from `pos` on begin in a head's row; those of 16 may be read. */
 AE_HD static inline uint32_t ae_attn_bias_at(int32_t own, int32_t pos)
 {
     const int64_t at = (int64_t)pos - own + AE_BIAS_REACH + AE_BIAS_PAD, most = AE_BIAS_ROW - 16;
     return (uint32_t)(at < 0 ? 0 : at > most ? most : at);
 }
 
-/* A score with what its distance costs. */
+/* Returns a score with what its distance costs. */
 AE_HD static inline float ae_biased(float score, float slope, int32_t own, int32_t pos)
 {
     return fmaf(-slope, (float)(own > pos ? own - pos : pos - own), score);

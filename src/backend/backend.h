@@ -209,7 +209,7 @@ void ae_backend_note(aerie_error *fault, aerie_status status, const char *format
 
 /* ---- Of the CPU backends "cpu" and "cpu-strict" ---------------------------------------------------- */
 
-/* The level in use, for messages: "avx512"; the name of another backend. Valid as long as the backend. */
+/* Returns the level in use, for messages: "avx512"; the name of another backend. Valid as long as the backend. */
 const char *ae_backend_cpu_level(const ae_backend *backend);
 /* From how many rows on each type multiplies by matrix tiles, as measured for the weights created so far, for messages:
  * "Q4_1 from 12 rows, Q8_0 never"; "" if the level has no tiles, and of other backends. Valid as long as the backend. */

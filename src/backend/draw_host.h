@@ -6,7 +6,7 @@
 
 #include "backend/draw.h"
 
-/* The nodes of tree t. token, parent: as in ae_walk, but (host). */
+/* Returns the nodes of tree t. token, parent: as in ae_walk, but (host). */
 ae_walk_nodes ae_draw_host_nodes(const ae_walk_tree *tree, const int32_t *token, const int32_t *parent);
 /* Draws from the (host) logits [n_vocab] of a row of a tree, after `depth` tokens of the walk. eog (host) [n_eog]. Uses the
  * tree's room, so one thread at a time draws for a tree. */

@@ -6,7 +6,7 @@
 
 #include "backend/attention.h"
 
-/* The bytes of n codes in a row: those of 4 bits share bytes. */
+/* Returns the bytes of n codes in a row: those of 4 bits share bytes. */
 static inline size_t ae_kv_code_bytes(uint32_t n_bits, uint32_t n)
 {
     return ((size_t)n * n_bits + 7) / 8;

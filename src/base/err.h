@@ -19,9 +19,9 @@ aerie_status ae_fail(aerie_error *error, aerie_status status, const char *format
 /* "not enough memory for <what> (<bytes> bytes)"; returns AERIE_ERROR_MEMORY. */
 aerie_status ae_fail_memory(aerie_error *error, const char *what, size_t bytes);
 
-/* The short name of a status ("ERROR_FORMAT"). Static storage. */
+/* Returns the short name of a status ("ERROR_FORMAT"). Static storage. */
 const char *ae_status_name(aerie_status status);
-/* The sentence that describes a status. Static storage. */
+/* Returns the sentence that describes a status. Static storage. */
 const char *ae_status_text(aerie_status status);
 
 /* In builds with assertions: says on standard error where a failure began and the way that it took, if the list in the

@@ -10,7 +10,7 @@ static uint64_t mix(uint64_t h, uint64_t word)
     return h ^ h >> 29;
 }
 
-/* The n <= 8 bytes as a little-endian number, whatever the machine's byte order. */
+/* Returns the n <= 8 bytes as a little-endian number, whatever the machine's byte order. */
 static uint64_t word_at(const uint8_t *bytes, size_t n)
 {
     uint64_t word = 0;

@@ -39,7 +39,7 @@ bool ae_os_cpus_restrict(const bool wanted[AE_MAX_CPUS]);
  * groups leave. File caches count as free. 0 = unknown. */
 uint64_t ae_os_memory_available(void);
 uint64_t ae_os_memory_available_below(const char *root);
-/* The memory limit that control groups set for this process, in bytes; 0 = no limit, or more than the machine has. */
+/* Returns the memory limit that control groups set for this process, in bytes; 0 = no limit, or more than the machine has. */
 uint64_t ae_os_memory_limit(void);
 uint64_t ae_os_memory_limit_below(const char *root);
 /* All physical memory of the machine, in bytes; 0 = unknown. */

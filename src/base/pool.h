@@ -59,14 +59,14 @@ static inline uint32_t ae_items_count(const ae_items *items)
     return items->n_long + (rest + items->shorts - 1) / items->shorts;
 }
 
-/* The first piece of an item. */
+/* Returns the first piece of an item. */
 static inline uint32_t ae_items_begin(const ae_items *items, uint32_t item)
 {
     if (item < items->n_long) return item * items->longs;
     return items->n_long * items->longs + (item - items->n_long) * items->shorts;
 }
 
-/* The piece after the last one of an item. */
+/* Returns the piece after the last one of an item. */
 static inline uint32_t ae_items_end(const ae_items *items, uint32_t item)
 {
     const uint32_t end = ae_items_begin(items, item + 1);

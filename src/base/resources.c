@@ -119,7 +119,7 @@ static void take_least(double *least, double value)
     if (value > 0 && (*least <= 0 || value < *least)) *least = value;
 }
 
-/* The number of CPUs that the control groups grant; 0 = no limit. */
+/* Returns the number of CPUs that the control groups grant; 0 = no limit. */
 static double cpu_quota(const char *root)
 {
     group g;
@@ -142,7 +142,7 @@ static double cpu_quota(const char *root)
 
 /* ---- CPUs ------------------------------------------------------------------------------------------- */
 
-/* The first CPU of the core that `cpu` is part of. */
+/* Returns the first CPU of the core that `cpu` is part of. */
 static uint32_t first_sibling(const char *root, uint32_t cpu)
 {
     char path[128], text[256];
@@ -224,7 +224,7 @@ bool ae_os_cpus_restrict(const bool wanted[AE_MAX_CPUS])
 
 /* ---- Memory ------------------------------------------------------------------------------------------ */
 
-/* The number after a name at the start of a line; 0 if there is none. */
+/* Returns the number after a name at the start of a line; 0 if there is none. */
 static double named_number(const char *text, const char *name)
 {
     const size_t n = strlen(name);
@@ -246,7 +246,7 @@ static void group_memory_left(const group *g, const char *limit, const char *use
     take_least(least, most > now ? most - (now > 0 ? now : 0) : 1);
 }
 
-/* Bytes that /proc/meminfo names so; 0: it does not. Names among its first three lines. */
+/* Returns the bytes that /proc/meminfo names so; 0: it does not. Names among its first three lines. */
 static double meminfo(const char *root, const char *name)
 {
     char text[512];

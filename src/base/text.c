@@ -22,7 +22,7 @@ const char *ae_text_foreign(const char *bytes, size_t n)
     return is_pairs(bytes, n, 1) ? "UTF-16LE" : is_pairs(bytes, n, 0) ? "UTF-16BE" : NULL;
 }
 
-/* Bytes of the UTF-8 byte order mark at the beginning: 0 or 3. */
+/* Returns the bytes of the UTF-8 byte order mark at the beginning: 0 or 3. */
 static size_t mark_bytes(const char *bytes, size_t n)
 {
     return n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;

@@ -20,7 +20,8 @@ typedef struct stores {
     uint32_t window;          /* the widest window */
 } stores;
 
-/* Number of parts: for the windows of all sequences, for the rows that they reserve at a time, and for retained windows. */
+/* Returns the number of parts: for the windows of all sequences, for the rows that they reserve at a time, and for retained
+ * windows. */
 static uint32_t parts_of(const ae_kv_options *o, uint32_t window, uint32_t n_pages)
 {
     const uint64_t one = ((uint64_t)window + AE_KV_PAGE) / AE_KV_PAGE + 1; /* a window may begin anywhere in a page */
@@ -75,7 +76,7 @@ static const ae_backend *backend_of(const ae_backend *backend, const ae_kv_optio
     return o->n_devices ? o->devices[i_device].backend : backend;
 }
 
-/* Most moves of one operation: one per sequence and drafted row. A longer path is moved in several operations. */
+/* Returns the most moves of one operation: one per sequence and drafted row. A longer path is moved in several operations. */
 static uint32_t moves_of(const ae_kv_options *o)
 {
     return o->n_seqs * AERIE_MAX_DRAFT;

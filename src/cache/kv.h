@@ -106,7 +106,7 @@ typedef struct ae_kv_view {
                                  * needs, 0 elsewhere */
 } ae_kv_view;
 ae_kv_view ae_kv_on(const ae_kv *kv, uint32_t i_device);
-/* The store of the first device's layers without a window. */
+/* Returns the store of the first device's layers without a window. */
 ae_kv_store *ae_kv_pages(const ae_kv *kv);
 
 /* ---- Page tables on the device ---- */

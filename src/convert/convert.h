@@ -10,7 +10,7 @@
 
 #include "convert/checkpoint/options.h"
 
-/* Finds a type that matrices can be written in by its name. False: there is no such type. */
+/* Finds a type that matrices can be written in by its name. Returns false if there is no such type. */
 bool ae_convert_type_parse(const char *name, uint32_t *type);
 
 /* Opens the checkpoint and detects what it is. Errors: ARGUMENT (options that contradict the checkpoint), IO, FORMAT,

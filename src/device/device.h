@@ -37,7 +37,7 @@ typedef struct ae_device_info {
 /* Describes the processor and the GPUs in out [n_most]; for a kind of GPU without a device, it says why. Returns the number of
  * entries. Opens each GPU for a moment. */
 uint32_t ae_device_list(ae_device_info *out, uint32_t n_most);
-/* The kinds of GPU that this build can use, as in "cuda (sm_90), vulkan, emu" or "none". Static storage. */
+/* Returns the kinds of GPU that this build can use, as in "cuda (sm_90), vulkan, emu" or "none". Static storage. */
 const char *ae_device_drivers(void);
 
 #endif

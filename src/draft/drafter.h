@@ -105,7 +105,7 @@ typedef struct ae_drafter_ops {
 #define AE_DRAFT_BRANCHES 3
 /* Paths of a tree that are less probable than this do not pay for a row. */
 #define AE_DRAFT_P_FLOOR 0.02f
-/* Number of tokens to propose after each node of the request's draft. */
+/* Returns the number of tokens to propose after each node of the request's draft. */
 static inline uint32_t ae_draft_width(const ae_draft_request *r)
 {
     return r->shape == AE_DRAFT_CHAIN ? 1 : AE_DRAFT_BRANCHES;

@@ -26,7 +26,7 @@ typedef struct joined {
     uint32_t n_slots;
 } joined;
 
-/* The expected number of accepted tokens of the most probable chain of a tree. */
+/* Returns the expected number of accepted tokens of the most probable chain of a tree. */
 static float promise(const ae_tree *tree)
 {
     float reach = 1.0f, sum = 0.0f;

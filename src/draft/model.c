@@ -88,7 +88,7 @@ static aerie_status kept(aerie_status status, aerie_error *error)
 
 /* ---- Ranking -------------------------------------------------------------------------------------------- */
 
-/* The share of the model's probability mass on tokens that the target has too; the rest cannot be proposed. */
+/* Returns the share of the model's probability mass on tokens that the target has too; the rest cannot be proposed. */
 static float shared_belief(const float *logits, uint32_t n_logits, const float *shared, uint32_t n_shared)
 {
     double inside = 0, all = 0;

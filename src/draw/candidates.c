@@ -6,7 +6,7 @@
 #include "base/heap.h"
 #include "draw/draw_int.h"
 
-/* The best id of a row: largest logit, lowest id among equals. Sixteen lanes so that it vectorizes. */
+/* Returns the best id of a row: largest logit, lowest id among equals. Sixteen lanes so that it vectorizes. */
 int32_t ae_argmax(const float *logits, uint32_t n)
 {
     float top[16];
@@ -125,7 +125,7 @@ static void weights_of(const float *logits, uint32_t n, float top, double t, flo
     weigh(logits, n, top, t, out);
 }
 
-/* The sum of units of weights from 0 to 1. */
+/* Returns the sum of units of weights from 0 to 1. */
 static uint64_t units_of(const float *weights, uint32_t n)
 {
 #if defined(__x86_64__)

@@ -213,8 +213,8 @@ int32_t ae_draw_best(const ae_draw *d, ae_draw_room *s, const ae_candidate *best
 
 /* ---- Proposals ------------------------------------------------------------------------------------------- */
 
-/* How many of a drafter's n best tokens the chain's filters would keep if these were the target's: tokens that are filtered out
- * are never drawn, so noise must not move them to the front. */
+/* Returns how many of a drafter's n best tokens the chain's filters would keep if these were the target's: tokens that are
+ * filtered out are never drawn, so noise must not move them to the front. */
 static uint32_t left_by_filters(const ae_draw *s, const ae_candidate *best, uint32_t n)
 {
     double temperature = 1.0;

@@ -49,15 +49,15 @@ bool ae_draw_is_best_of_any(const ae_draw *draw);
  * below are for such draws. */
 bool ae_draw_is_from_row(const ae_draw *draw);
 
-/* How many of a row's best candidates the draw looks at, if it needs nothing else of the row: 1 for greedy chains, k if the
- * first step is top-k. 0: it needs the whole row, or earlier tokens. */
+/* Returns how many of a row's best candidates the draw looks at, if it needs nothing else of the row: 1 for greedy chains, k if
+ * the first step is top-k. 0: it needs the whole row, or earlier tokens. */
 uint32_t ae_draw_reach(const ae_draw *draw);
 
-/* The token at this position, given logits [n_vocab]. */
+/* Returns the token at this position, given logits [n_vocab]. */
 int32_t ae_draw_token(const ae_draw *draw, ae_draw_room *room, const float *logits, size_t position);
 
-/* The token that ae_draw_token gives for a row without infinite logits whose n best candidates are best [n], best first (equal
- * ones by ascending id). n is at least 1, and equals ae_draw_reach unless the row has fewer candidates, or is what
+/* Returns the token that ae_draw_token gives for a row without infinite logits whose n best candidates are best [n], best first
+ * (equal ones by ascending id). n is at least 1, and equals ae_draw_reach unless the row has fewer candidates, or is what
  * ae_draw_takes says (best.h). */
 int32_t ae_draw_best(const ae_draw *draw, ae_draw_room *room, const ae_candidate *best, uint32_t n, size_t position);
 
@@ -69,7 +69,7 @@ typedef enum ae_sureness {
     AE_SURENESS_MARGIN,
     AE_SURENESS_ENTROPY,
 } ae_sureness;
-/* The sureness of the newest draw in this room, which drew `token` from this row. */
+/* Returns the sureness of the newest draw in this room, which drew `token` from this row. */
 double ae_draw_sureness(const ae_draw *draw, ae_draw_room *room, const float *logits, int32_t token, ae_sureness kind);
 
 /* ---- Proposals: for any draw, also one that looks at earlier tokens ---- */
@@ -88,7 +88,7 @@ uint32_t ae_draw_propose_reach(const ae_draw *draw, uint32_t k, bool *needs_tota
 uint32_t ae_draw_propose_best(const ae_draw *draw, const ae_candidate *best, uint32_t n, uint64_t total, const int32_t *map,
                               size_t position, uint32_t k, int32_t *ids, float *p);
 
-/* The noise itself: a standard Gumbel value. */
+/* Returns the noise itself: a standard Gumbel value. */
 double ae_gumbel(uint64_t seed, uint64_t position, uint32_t token);
 /* No value of ae_gumbel is larger: -log(-log(1 - 2^-33)). */
 #define AE_GUMBEL_MAX 22.9

@@ -63,13 +63,13 @@ static inline uint64_t ae_weight_units(float weight)
     return (uint64_t)(int64_t)(weight * 0x1p40f);
 }
 
-/* The natural logarithm of a sum. */
+/* Returns the natural logarithm of a sum. */
 static inline double ae_log_total(uint64_t total)
 {
     return ae_log((double)total * 0x1p-40);
 }
 
-/* The smallest sum that reaches the given share of a total. */
+/* Returns the smallest sum that reaches the given share of a total. */
 static inline uint64_t ae_share(double share, uint64_t total)
 {
     return (uint64_t)(share * (double)total);
@@ -101,17 +101,17 @@ void ae_to_list(ae_draw_room *s);
 void ae_to_row(ae_draw_room *s);
 /* Makes the candidates a list of the k best, best first. */
 void ae_keep_top(ae_draw_room *s, uint32_t k);
-/* The largest logit in a list, which must not be empty. */
+/* Returns the largest logit in a list, which must not be empty. */
 float ae_list_top(const ae_draw_room *s);
 #define AE_WEIGHTS_PART 256
 /* Computes the weights [n] of list[first .. first + n); n is at most AE_WEIGHTS_PART. */
 void ae_list_weights(const ae_draw_room *s, uint32_t first, uint32_t n, float top, float *weights);
 uint64_t ae_list_total(const ae_draw_room *s, float top);
-/* The length of the shortest beginning of the list that has at least `least` candidates and weighs at least `wanted`. If the
- * whole list does not, a number above its length, and in *total what it weighs. */
+/* Returns the length of the shortest beginning of the list that has at least `least` candidates and weighs at least `wanted`.
+ * If the whole list does not, a number above its length, and in *total what it weighs. */
 uint32_t ae_list_reaching(const ae_draw_room *s, float top, uint64_t wanted, uint32_t least, uint64_t *total);
-/* The entropy of the list in nats, and its total: log total + sum of w d / total with d = (top - x) / t. Each w d is rounded to
- * units of 2^-40, and counts 0 where w is less than one unit. */
+/* Returns the entropy of the list in nats, and its total: log total + sum of w d / total with d = (top - x) / t. Each w d is
+ * rounded to units of 2^-40, and counts 0 where w is less than one unit. */
 double ae_list_entropy(const ae_draw_room *s, float top, uint64_t *total);
 /* Sorts the list, best first. */
 void ae_sort_list(ae_draw_room *s);

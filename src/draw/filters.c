@@ -43,7 +43,8 @@ void ae_step_top_n_sigma(ae_draw_room *s)
     s->n = n;
 }
 
-/* The shortest prefix of the sorted list that reaches p of the total and holds min_keep; more than there are if none does. */
+/* Returns the shortest prefix of the sorted list that reaches p of the total and holds min_keep; more than there are if none
+ * does. */
 static uint32_t nucleus(const ae_draw_room *s, uint64_t total)
 {
     uint64_t all;

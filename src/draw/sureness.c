@@ -2,7 +2,7 @@
  * candidates. Owns nothing. */
 #include "draw/draw_int.h"
 
-/* The share of the total that a candidate with this logit has. */
+/* Returns the share of the total that a candidate with this logit has. */
 static double share_of(const ae_draw_room *s, float logit, float top, uint64_t total)
 {
     return (double)ae_weight_units(ae_weight(logit, top, s->t)) / (double)total;

@@ -39,8 +39,8 @@ typedef enum ae_walk_verdict {
 /* Draws from row i of the tree (0: the root, 1 + k: node k) after `depth` tokens of this walk. */
 typedef ae_walk_verdict ae_walk_draw(void *context, uint32_t row, uint32_t depth, int32_t *token);
 
-/* Takes what was drawn from `node` (-1: the root), moves on to the child that carries the token, and adds both to `out`. False:
- * the walk is over, after at most n_most tokens. */
+/* Takes what was drawn from `node` (-1: the root), moves on to the child that carries the token, and adds both to `out`.
+ * Returns false if the walk is over, after at most n_most tokens. */
 bool ae_walk_step(const ae_walk_nodes *nodes, uint32_t n_most, ae_walk_verdict verdict, int32_t token, int32_t *node,
                   ae_walked *out);
 /* At most n_most tokens, at least 1. */

@@ -147,7 +147,7 @@ static double gelu(double x)
     return x / (1 + ae_exp(-2 * z));
 }
 
-/* The score by a head with a norm: GELU by tanh, then the layer norm. */
+/* Returns the score by a head with a norm: GELU by tanh, then the layer norm. */
 static float judge_normed(const ae_embedder *e)
 {
     const uint32_t n = e->net->model->hparams.n_embd;

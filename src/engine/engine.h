@@ -185,7 +185,7 @@ aerie_status ae_engine_commit(ae_engine *engine, uint32_t seq, uint32_t n_chain,
 
 /* ---- sequence.c: positions of a sequence, in the KV cache and in recurrent state together ------------------- */
 
-/* Most rows of a tree. */
+/* Returns the most rows of a tree. */
 uint32_t ae_engine_max_tree(const ae_engine *engine);
 uint32_t ae_engine_n_live(const ae_engine *engine, uint32_t seq);
 /* Returns where `seq` would land if it were cut to n positions: on n, or on the nearest position before it at which recurrent

@@ -116,7 +116,7 @@ uint32_t ae_engine_n_chosen(const ae_model *model, const ae_engine_options *opti
 
 #define AE_ENGINE_COLLECTED ((size_t)4 << 20) /* bytes of logits that fit one round, unless a single row is larger */
 
-/* Number of rows of logits in one round. */
+/* Returns the number of rows of logits in one round. */
 static inline uint32_t ae_engine_collected(const ae_model *model)
 {
     const size_t row = model->hparams.n_vocab * sizeof(float);

@@ -21,7 +21,7 @@ typedef struct ae_gguf_overrides {
  * to free. */
 aerie_status ae_gguf_overrides_parse(ae_gguf_overrides *out, const char *const *texts, size_t n, aerie_error *error);
 void ae_gguf_overrides_free(ae_gguf_overrides *overrides);
-/* The override of a key, marked as read; NULL if there is none. Any thread. */
+/* Returns the override of a key, marked as read; NULL if there is none. Any thread. */
 const ae_gguf_kv *ae_gguf_overrides_find(const ae_gguf_overrides *overrides, const char *key);
 
 #endif

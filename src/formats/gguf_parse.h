@@ -49,10 +49,10 @@ void ae_gguf_sort(uint32_t *order, size_t n, ae_gguf_before *before, const void 
 #define AE_GGUF_QUOTE_BYTES 80
 /* Writes a name as messages show it: quoted, in printable ASCII, truncated if it is long. Returns out. */
 const char *ae_gguf_quote(char out[AE_GGUF_QUOTE_BYTES], ae_gguf_string name);
-/* The end of a path, so that a long one leaves room for the message; sets *dots to "..." or "". */
+/* Returns the end of a path, so that a long one leaves room for the message; sets *dots to "..." or "". */
 const char *ae_gguf_path_end(const char *path, const char **dots);
 
-/* Bytes of a fixed-size value; 0 for strings, arrays and unknown types. */
+/* Returns the bytes of a fixed-size value; 0 for strings, arrays and unknown types. */
 size_t ae_gguf_scalar_bytes(uint32_t type);
 
 #endif

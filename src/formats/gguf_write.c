@@ -256,7 +256,7 @@ aerie_status ae_gguf_writer_copy(ae_gguf_writer *w, const ae_gguf_kv *kv, aerie_
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
-/* Bytes of a tensor of that type and shape; 0 if the type or shape is invalid. */
+/* Returns the bytes of a tensor of that type and shape; 0 if the type or shape is invalid. */
 static size_t tensor_bytes(uint32_t type, uint32_t n_dims, const int64_t *ne)
 {
     int64_t product = 1;

@@ -45,7 +45,7 @@ aerie_status ae_gguf_writer_begin(ae_gguf_writer *writer, aerie_error *error);
 aerie_status ae_gguf_writer_data(ae_gguf_writer *writer, const void *bytes, size_t n, aerie_error *error);
 /* Completes the temporary file (ae_gguf_writer_part) and flushes it to disk. */
 aerie_status ae_gguf_writer_close(ae_gguf_writer *writer, aerie_error *error);
-/* The temporary file's path; NULL before _begin and after _finish. Lent. */
+/* Returns the temporary file's path; NULL before _begin and after _finish. Lent. */
 const char *ae_gguf_writer_part(const ae_gguf_writer *writer);
 /* Calls ae_gguf_writer_close unless that was done, then renames the file into place. */
 aerie_status ae_gguf_writer_finish(ae_gguf_writer *writer, aerie_error *error);

@@ -67,9 +67,9 @@ aerie_status ae_safetensors_open_memory(ae_safetensors **out, const void *bytes,
                                         aerie_error *error);
 void ae_safetensors_close(ae_safetensors *st);
 
-/* The number of files in use. */
+/* Returns the number of files in use. */
 uint32_t ae_safetensors_n_files(const ae_safetensors *st);
-/* The path of a file, for messages. */
+/* Returns the path of a file, for messages. */
 const char *ae_safetensors_file(const ae_safetensors *st, uint32_t i_file);
 size_t ae_safetensors_n_tensors(const ae_safetensors *st);
 const ae_st_tensor *ae_safetensors_tensor_at(const ae_safetensors *st, size_t i); /* by name, ascending (strcmp) */

@@ -29,7 +29,7 @@ typedef struct ae_sections {
 /* Reads the sections; they point into bytes[0..n). Errors: FORMAT (not such a block, truncated, damaged), UNSUPPORTED (another
  * version), LIMIT. */
 aerie_status ae_sections_open(ae_sections *sections, const void *bytes, size_t n, aerie_error *error);
-/* The section of this type; NULL if there is none. */
+/* Returns the section of this type; NULL if there is none. */
 const ae_section *ae_sections_find(const ae_sections *sections, uint32_t type);
 /* Fails with UNSUPPORTED if a section is not optional and its type is not among known[0..n). */
 aerie_status ae_sections_check_known(const ae_sections *sections, const uint32_t *known, size_t n, aerie_error *error);

@@ -60,7 +60,7 @@ const char *ae_type_name(uint32_t type);
 uint32_t ae_type_block_elements(uint32_t type);
 /* Bytes per block; 0 for an unknown id. */
 uint32_t ae_type_block_bytes(uint32_t type);
-/* Bytes of a row of n elements; 0 when n is not a positive multiple of the block or the result would wrap. */
+/* Returns the bytes of a row of n elements; 0 when n is not a positive multiple of the block or the result would wrap. */
 size_t ae_type_row_bytes(uint32_t type, uint64_t n);
 
 #endif

@@ -136,7 +136,7 @@ static bool begins(const uint8_t *bytes, size_t n, size_t at, const char *magic,
     return n >= at + n_magic && !memcmp(bytes + at, magic, n_magic);
 }
 
-/* The name of a format that is recognised but not supported; NULL: none. */
+/* Returns the name of a format that is recognised but not supported; NULL: none. */
 static const char *known_format(const uint8_t *b, size_t n)
 {
     if (begins(b, n, 0, "GIF8", 4)) return "a GIF";

@@ -30,7 +30,7 @@ typedef struct ae_image_limits {
 /* 20 MiB, 50 million pixels, sides of 16,384, 200 : 1. */
 ae_image_limits ae_image_limits_default(void);
 
-/* Which formats this build reads, for messages: "JPEG, PNG or WebP". Static storage. */
+/* Returns which formats this build reads, for messages: "JPEG, PNG or WebP". Static storage. */
 const char *ae_image_formats(void);
 
 /* Reads a file's bytes [n] whole: EXIF orientation applied, alpha put on white, grey, palettes and 16 bits made 8-bit RGB.

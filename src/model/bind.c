@@ -448,7 +448,7 @@ static double yarn_pair(const ae_rope *r, double turns)
     return r->n_rot * ae_log(r->n_ctx_orig / (turns * 2 * pi)) / (2 * ae_log((double)r->base));
 }
 
-/* The factor by which YaRN multiplies cos and sin. */
+/* Returns the factor by which YaRN multiplies cos and sin. */
 static double yarn_magnitude(const ae_rope *r)
 {
     const double log = r->factor > 1.0f ? ae_log((double)r->factor) : 0;

@@ -56,8 +56,8 @@ aerie_status ae_bind_end(const ae_binder *b, const ae_layer *layers, uint32_t fi
 void ae_bind_mark(ae_binder *b, ae_tensor_ref tensor);
 /* Finds the scale that belongs to a weight of n_stack matrices. */
 aerie_status ae_bind_scale(ae_binder *b, ae_tensor_ref weight, uint32_t n_stack);
-/* The number of a tensor's block, whose names begin with `blocks` ("blk"), and in *part the rest of its name; -1: it belongs to
- * no such block. */
+/* Returns the number of a tensor's block, whose names begin with `blocks` ("blk"), and in *part the rest of its name; -1: it
+ * belongs to no such block. */
 int ae_bind_block_of(const char *blocks, const ae_gguf_tensor *t, ae_gguf_string *part);
 
 /* Finds the tensor `name` of shape [n_stack][n_out, n_in] (n_out 0: a vector [n_in]). *out is NULL if it is optional and
@@ -123,7 +123,7 @@ aerie_status ae_bind_dense(ae_binder *b, uint32_t i, const ae_hparams *h, uint32
 /* Reads the n values of a vector as floats. */
 aerie_status ae_bind_read_f32(ae_binder *b, ae_tensor_ref tensor, float *x, uint32_t n);
 
-/* Number of elements in all tensors. */
+/* Returns the number of elements in all tensors. */
 uint64_t ae_bind_n_params(const ae_gguf *gguf);
 
 #endif

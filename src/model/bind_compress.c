@@ -183,7 +183,7 @@ aerie_status ae_bind_hyper_end(ae_binder *b, const ae_hparams *h, ae_hyper_layer
 
 /* ---- Experts of tokens ----------------------------------------------------------------------------- */
 
-/* Converts a token's experts; false: two are equal, or one does not exist. */
+/* Converts a token's experts. Returns false if two are equal, or one does not exist. */
 static bool take_experts(const int32_t *ids, const ae_expert_hparams *x, float *to)
 {
     for (uint32_t k = 0; k < x->n_used; k++) {

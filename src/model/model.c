@@ -595,7 +595,7 @@ static aerie_status read_n_vocab(ae_binder *b, ae_hparams *h)
     return ae_bind_get(b, "vocab_size", true, 1, INT32_MAX, &h->n_vocab);
 }
 
-/* Makes the binder read the encoder of a file that has a decoder, too. */
+/* Makes the binder read the encoder of a file that has a decoder too. */
 static aerie_status take_source(ae_binder *b, ae_model *m, aerie_error *error)
 {
     const char *name = b->arch->source;

@@ -384,14 +384,14 @@ static inline bool ae_model_is_high(const ae_hparams *h, uint32_t i)
     return h->n_stack && i / h->n_stack % h->n_cycle == h->n_cycle - 1;
 }
 
-/* The block of the file whose weights layer i has. */
+/* Returns the block of the file whose weights layer i has. */
 static inline uint32_t ae_model_block_of(const ae_hparams *h, uint32_t i)
 {
     if (h->n_stack) return i % h->n_stack + (ae_model_is_high(h, i) ? h->n_stack : 0);
     return h->n_blocks ? i % h->n_blocks : i;
 }
 
-/* The first layer that has them. */
+/* Returns the first layer that has them. */
 static inline uint32_t ae_model_first_of(const ae_hparams *h, uint32_t i)
 {
     if (h->n_stack) return i % h->n_stack + (ae_model_is_high(h, i) ? (h->n_cycle - 1) * h->n_stack : 0);
@@ -651,9 +651,9 @@ aerie_status ae_model_bind(ae_model **out, ae_gguf *gguf, aerie_error *error);
 aerie_status ae_model_bind_nextn(ae_model **out, ae_gguf *gguf, aerie_error *error);
 void ae_model_free(ae_model *model);
 
-/* The scale of a weight in the file that `bound` describes; NULL: none. */
+/* Returns the scale of a weight in the file that `bound` describes; NULL: none. */
 ae_tensor_ref ae_model_scale(const ae_gguf *gguf, const ae_bound *bound, ae_tensor_ref weight);
-/* The scale of the output head's products. */
+/* Returns the scale of the output head's products. */
 ae_tensor_ref ae_model_output_scale(const ae_model *model);
 
 /* Reads the first n numbers of a tensor to x[n]. */
@@ -677,7 +677,7 @@ bool ae_model_rope_scaling_parse(const char *text, size_t n, aerie_rope_scaling 
 /* Computes the frequencies of a rotation in a context of n_ctx positions, with scaling and divisors applied: freq [n_rot / 2]
  * in radians per position of pair i. *magnitude multiplies cos and sin. */
 void ae_model_rope_freqs(const ae_rope *rope, uint32_t n_ctx, double *freq, double *magnitude);
-/* Which of a row's four positions rotates pair i. */
+/* Returns which of a row's four positions rotates pair i. */
 uint32_t ae_model_rope_component(const ae_rope *rope, uint32_t i);
 
 /* The largest widths among some layers: of queries, keys (or values) and dense feed-forward blocks. */
@@ -686,7 +686,7 @@ typedef struct ae_widths {
 } ae_widths;
 ae_widths ae_model_widths(const ae_layer *layers, uint32_t n_layers);
 
-/* The i-th supported architecture's name; NULL after the last one. */
+/* Returns the i-th supported architecture's name; NULL after the last one. */
 const char *ae_model_arch_name(size_t i);
 
 #endif

@@ -180,7 +180,7 @@ aerie_status ae_tower_model_limit(ae_tower_model *model, uint32_t n_least, uint3
 
 /* tower_types.c: finds a type by name; NULL if it is unknown. */
 const ae_tower_type *ae_tower_type_find(const char *name, size_t n);
-/* The names of all types, as in "gemma3, idefics3, ...". */
+/* Returns the names of all types, as in "gemma3, idefics3, ...". */
 const char *ae_tower_known(void);
 
 #endif

@@ -46,7 +46,7 @@ bool ae_sampler_is_best_of_any(const ae_sampler *sampler);
  * to remember. */
 bool ae_sampler_draws_from_row(const ae_sampler *sampler);
 
-/* The token at position n_tokens, given logits [n_vocab] and the tokens [n_tokens] before it. */
+/* Returns the token at position n_tokens, given logits [n_vocab] and the tokens [n_tokens] before it. */
 int32_t ae_sampler_draw(ae_sampler *sampler, const float *logits, const int32_t *tokens, size_t n_tokens);
 /* The token drawn at this position was emitted. */
 void ae_sampler_accept(ae_sampler *sampler, int32_t token, size_t position);

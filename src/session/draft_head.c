@@ -17,7 +17,8 @@ bool aerie_file_is_drafter_head(const char *path)
     return is;
 }
 
-/* Length of a model's path without ".gguf" and without the number of a split file; 0 if the path does not end in ".gguf". */
+/* Returns the length of a model's path without ".gguf" and without the number of a split file; 0 if the path does not end in
+ * ".gguf". */
 static size_t stem_length(const char *path)
 {
     static const char suffix[] = ".gguf", part[] = "-00000-of-00000"; /* a 0 stands for any digit */

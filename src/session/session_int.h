@@ -193,7 +193,7 @@ aerie_status ae_struct_check_reserved(const uint64_t *reserved, size_t n, const 
     aerie_##type own = aerie_##type##_default(); \
     AE_TRY(ae_struct_take(&(own), sizeof(own), theirs, "aerie_" #type, error))
 
-/* Bytes of device memory that are free now; 0: unknown. */
+/* Returns the bytes of device memory that are free now; 0: unknown. */
 uint64_t ae_session_available(const ae_backend *backend);
 /* MEMORY if fewer than `needed` bytes are free now. what: what needs them; advice: what would help. Both are part of the
  * message. */
@@ -226,7 +226,7 @@ void ae_session_leave(aerie_model *model);
 /* UNSUPPORTED if the model belongs to a group, for operations that groups do not offer. what: names the operation. */
 aerie_status ae_session_check_alone(const aerie_model *model, const char *what, aerie_error *error);
 
-/* Bytes that are free now on all devices together; 0: unknown. */
+/* Returns the bytes that are free now on all devices together; 0: unknown. */
 uint64_t ae_session_available_split(const ae_split *split);
 
 /* Tokenizes text[0..n). The caller frees the ids. */
@@ -236,7 +236,7 @@ aerie_status ae_session_tokenize(const aerie_model *model, const char *text, siz
 /* Gives a buffer's bytes to the caller, NUL-terminated. */
 aerie_status ae_session_give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error);
 
-/* Floats in the tapped rows of one position. */
+/* Returns the floats in the tapped rows of one position. */
 static inline size_t ae_session_row_features(const aerie_session *s)
 {
     return (size_t)s->params.n_taps * s->model->model->hparams.n_embd;
@@ -270,7 +270,7 @@ void ae_session_saved_free(ae_session_saved *saved);
 /* Makes the prompt of a saved sequence that has rows. The prompt gets its tokens too. UNSUPPORTED: the rows were not saved. */
 aerie_status ae_session_saved_prompt(const aerie_session *session, ae_session_saved *saved, ae_media_prompt *prompt,
                                      aerie_error *error);
-/* The bytes [*n] that a token adds to the answer's text, lent by the vocabulary. */
+/* Returns the bytes [*n] that a token adds to the answer's text, lent by the vocabulary. */
 const char *ae_session_piece(aerie_task *task, int32_t token, uint32_t *n);
 /* Replays the text of the saved answer, so that the task's text continues after it. */
 aerie_status ae_session_replay_text(aerie_task *task, aerie_error *error);

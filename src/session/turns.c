@@ -109,7 +109,7 @@ void ae_turns_end(ae_turns *turns, aerie_task *task, double work)
 
 /* ---- Who is next ------------------------------------------------------------------------------------------------ */
 
-/* The score in units of max_turn, by powers of two. */
+/* Returns the score in units of max_turn, by powers of two. */
 static uint32_t level(double score, uint32_t max_turn)
 {
     uint32_t n = 0;

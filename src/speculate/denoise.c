@@ -171,7 +171,7 @@ static double gumbel(const spec_slot *s, uint64_t key)
     return -ae_log(-ae_log(uniform(s, key)));
 }
 
-/* The counter of the noise: the position, and the number of the step from 1 on. */
+/* Returns the counter of the noise: the position, and the number of the step from 1 on. */
 static uint64_t key_of(const struct ae_canvas *c, uint32_t position)
 {
     return position | (uint64_t)(c->n_before + c->step + 1) << 32;

@@ -6,7 +6,7 @@
 #include "base/os.h"
 #include "speculate/speculate_int.h"
 
-/* The greatest useful depth of a draft. A draft of that depth emits up to depth + 1 tokens. */
+/* Returns the greatest useful depth of a draft. A draft of that depth emits up to depth + 1 tokens. */
 static uint32_t depth_left(const ae_spec *spec, const spec_slot *s)
 {
     size_t left = spec->n_ctx - s->n_tokens;

@@ -10,7 +10,8 @@
 #include "speculate/speculate_int.h"
 #include "text/grammar/match.h"
 
-/* Length of the common prefix of the tokens and the slot's newest sequence, running or not; 0 if the keys differ. */
+/* Returns the length of the common prefix of the tokens and the slot's newest sequence, running or not; 0 if the keys
+ * differ. */
 static uint32_t common_tokens(const ae_spec *spec, uint32_t slot, ae_kv_key key, const int32_t *tokens, size_t n_tokens)
 {
     const spec_slot *s = &spec->slots[slot];

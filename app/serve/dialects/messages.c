@@ -83,7 +83,7 @@ static json_t *text_of(const json_t *content, const char *field, serve_error *er
     return json;
 }
 
-/* A block of an image as a part in OpenAI's form. */
+/* Returns a block of an image as a part in OpenAI's form. */
 static json_t *image_of(const json_t *block)
 {
     const json_t *source = json_object_get(block, "source");

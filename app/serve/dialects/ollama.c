@@ -181,7 +181,7 @@ static bool convert_chat(serve_ask *ask, serve_error *error)
     return serve_ask_replace(ask, body, ok, error);
 }
 
-/* The prompt with its images; NULL: out of memory. */
+/* Returns the prompt with its images; NULL: out of memory. */
 static json_t *user_message(const json_t *body, const char *prompt)
 {
     json_t *text = json_string(prompt), *content = text;

@@ -28,7 +28,7 @@ typedef struct serve_use {
     atomic_bool refused; /* an allocation was refused */
 } serve_use;
 
-/* Bytes that the machine and its control groups have left; 0: unknown. */
+/* Returns the bytes that the machine and its control groups have left; 0: unknown. */
 uint64_t serve_memory_available(void);
 /* Sets the limit to mib MiB; 0: by the available memory. */
 void serve_memory_create(serve_memory *memory, uint32_t mib);

@@ -58,7 +58,7 @@ typedef struct serve_server {
     bool keep_reasoning;    /* --reasoning-format none */
 } serve_server;
 
-/* The most bytes of a body: images need more. */
+/* Returns the most bytes of a body: images need more. */
 static inline size_t serve_most_body(const serve_server *server)
 {
     const uint32_t given = server->o->max_body;

@@ -71,8 +71,8 @@ entry *serve_conversation_add(serve_conversations *c, const serve_conversation_k
     return e;
 }
 
-/* Drops what lies in memory of the entries used least recently until `room` more bytes fit; false: they do not. An entry that
- * is being written or read keeps its bytes. Under the lock. */
+/* Drops what lies in memory of the entries used least recently until `room` more bytes fit. Returns false if they do not. An
+ * entry that is being written or read keeps its bytes. Under the lock. */
 static bool make_room(serve_conversations *c, uint64_t room, const entry *but)
 {
     if (room > c->limits.ram) return false;

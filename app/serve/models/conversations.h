@@ -60,9 +60,10 @@ typedef struct serve_conversation_return serve_conversation_return;
 serve_conversation_return *serve_conversations_find(serve_conversations *c, const serve_conversation_key *key);
 /* Whether the KV cache holds less of it. The stepping thread. */
 bool serve_conversation_wanted(serve_conversation_return *r, aerie_session *session);
-/* Reads its file if necessary, checks and copies it. Any thread. false: it cannot be used. */
+/* Reads its file if necessary, checks and copies it. Any thread. Returns false if it cannot be used. */
 bool serve_conversation_prepare(serve_conversation_return *r, aerie_session *session);
-/* Puts it into the KV cache for about so many seconds; true: there is more to do. The stepping thread, between two steps. */
+/* Puts it into the KV cache for about so many seconds. Returns true if there is more to do. The stepping thread, between two
+ * steps. */
 bool serve_conversation_restore(serve_conversation_return *r, aerie_session *session, double seconds);
 void serve_conversation_return_free(serve_conversation_return *r);
 serve_conversation_figures serve_conversations_count(serve_conversations *c);

@@ -204,7 +204,7 @@ static void note_kv(serve_model *model)
     atomic_store(&model->kv_used, use.n_used);
 }
 
-/* Tokens that may stay in the KV cache only, while requests run: a quarter of its positions. */
+/* Returns the tokens that may stay in the KV cache only, while requests run: a quarter of its positions. */
 static size_t n_most_noted(const serve_model *model)
 {
     return (size_t)atomic_load(&model->kv_page) * atomic_load(&model->kv_pages) / 4;

@@ -393,8 +393,8 @@ static serve_model *named_model(serve_models *models, const char *name)
     return NULL;
 }
 
-/* The model of a request that names none: --default-model, or the first -m; else the model that was loaded last, among those
- * that are loaded if any is; before the first one is loaded, the first that is not known to be broken. */
+/* Returns the model of a request that names none: --default-model, or the first -m; else the model that was loaded last, among
+ * those that are loaded if any is; before the first one is loaded, the first that is not known to be broken. */
 static serve_model *default_model(serve_models *models)
 {
     serve_model *best = &models->items[models->i_default];

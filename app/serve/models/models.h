@@ -108,15 +108,15 @@ void serve_models_start(serve_models *models);
 void serve_models_stop(serve_models *models);
 void serve_models_free(serve_models *models);
 
-/* The model called `name` (NULL: the default one, as docs/serving.md says), loaded; to be given back. call: whose client may
- * go away. */
+/* Returns the model called `name` (NULL: the default one, as docs/serving.md says), loaded; to be given back. call: whose
+ * client may go away. */
 serve_model *serve_models_take(serve_models *models, const char *name, const serve_call *call, serve_error *error);
 /* The same for a model that is already loaded; it never loads one. */
 serve_model *serve_models_look(serve_models *models, const char *name, serve_error *error);
 /* Notes that the model was used: it stays loaded for `keep` seconds after it is given back, NAN: for --sleep-idle-seconds. Code
  * that only reads facts of a model does not call this. */
 void serve_models_used(serve_models *models, serve_model *model, double keep);
-/* Like serve_models_take, but without waiting or loading; false: the model is not loaded. */
+/* Like serve_models_take, but without waiting or loading. Returns false if the model is not loaded. */
 bool serve_model_use(serve_models *models, serve_model *model);
 void serve_models_give(serve_models *models, serve_model *model);
 /* Finds a model by name, loaded or not; NULL: there is none. */

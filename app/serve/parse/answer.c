@@ -299,8 +299,8 @@ static int like_a_call(const answer_parser *p, const answer_mark *mark)
     return early ? -1 : 0;
 }
 
-/* A call inside reasoning, from `from` on: it is a part of the reasoning if that is closed after it. If the answer ends before
- * that, the model forgot the closing tag, and it is a call. */
+/* Returns a call inside reasoning, from `from` on: it is a part of the reasoning if that is closed after it. If the answer ends
+ * before that, the model forgot the closing tag, and it is a call. */
 static answer_step answer_maybe(answer_parser *p)
 {
     for (; p->pos < p->held.n; p->pos++) {

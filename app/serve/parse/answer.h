@@ -103,11 +103,11 @@ void answer_free(answer_parser *parser);
 /* Passes on the next bytes. Returns false if the sink did, or if memory ran out (answer_out_of_memory); the parser then accepts
  * no more. */
 bool answer_feed(answer_parser *parser, const char *text, size_t n);
-/* To be called once, when the answer has ended, by itself or (cut) by a limit: reports what was held back. Arguments of a call
- * that broke off are completed, unless the answer was cut. */
+/* Must be called once, when the answer has ended, by itself or (cut) by a limit: reports what was held back. Arguments of a
+ * call that broke off are completed, unless the answer was cut. */
 bool answer_end(answer_parser *parser, bool cut);
 bool answer_out_of_memory(const answer_parser *parser);
-/* Number of calls begun so far; if there is any, finish_reason is "tool_calls". */
+/* Returns the number of calls begun so far; if there is any, finish_reason is "tool_calls". */
 size_t answer_n_calls(const answer_parser *parser);
 
 /* ---- Arguments of earlier calls ---------------------------------------------------------------- */
@@ -124,7 +124,7 @@ bool answer_is_opened(const answer_params *params);
 bool answer_reasoning_tags(const answer_style *style, const char **open, const char **close);
 /* Appends what belongs between the rendered prompt and `text` [n], with which the client begins the answer: *before, then the
  * client's reasoning, if it has one (`reasons`), then *after. Reasoning that `text` is not part of ends there. *n_skip: bytes
- * of `text` that the prompt has already. false: not enough memory. */
+ * of `text` that the prompt has already. Returns false if memory is short. */
 bool answer_continue(app_text *before, app_text *after, const answer_params *params, bool reasons, const char *text, size_t n,
                      size_t *n_skip);
 
@@ -141,8 +141,8 @@ typedef struct answer_forced {
     size_t n_schema;
 } answer_forced;
 
-/* name NULL: any of the tools. params as for answer_create; its sink is not used. false: *why (static storage) says why: no
- * such tool, no tools; NULL: not enough memory. */
+/* name NULL: any of the tools. params as for answer_create; its sink is not used. Returns false if *why (static storage) says
+ * why: no such tool, no tools; NULL: not enough memory. */
 bool answer_force(answer_forced *forced, const answer_params *params, const char *name, const char **why);
 void answer_forced_free(answer_forced *forced);
 

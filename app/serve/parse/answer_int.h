@@ -185,8 +185,8 @@ typedef enum answer_type { /* how a value without quotes is meant */
     ANSWER_TYPE_LIST,     /* an array, or null */
     ANSWER_TYPE_OBJECT,
 } answer_type;
-/* The schema of member `key` (NULL: of the items) of a value that `schema` describes; `schema` is a part of `root`. NULL: none.
- * */
+/* Returns the schema of member `key` (NULL: of the items) of a value that `schema` describes; `schema` is a part of `root`.
+ * NULL: none. */
 const json_t *answer_schema_of(const json_t *root, const json_t *schema, const char *key);
 answer_type answer_schema_type(const json_t *root, const json_t *schema);
 

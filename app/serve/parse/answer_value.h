@@ -39,7 +39,7 @@ bool answer_value_end(answer_value *v, app_text *out);
 /* Appends what completes a value that broke off. told: bytes that are held back were written already, since the value was read
  * from the output of another one. The value cannot be used after this. */
 void answer_value_close(answer_value *v, bool told, app_text *out);
-/* Bytes [n] of a string, escaped for the inside of a JSON string. false: out of memory. */
+/* Bytes [n] of a string, escaped for the inside of a JSON string. Returns false if memory is short. */
 bool answer_escape(app_text *out, const char *text, size_t n);
 
 #endif

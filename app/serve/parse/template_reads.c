@@ -47,7 +47,7 @@ serve_reads serve_reads_of(const char *text)
     return r;
 }
 
-/* A level that the template knows, next to the one that was asked for. */
+/* Returns a level that the template knows, next to the one that was asked for. */
 static const char *nearest(const serve_reads *r, const char *effort)
 {
     static const char *const levels[] = {"minimal", "low", "medium", "high", "xhigh", "max"};

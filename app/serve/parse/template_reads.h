@@ -25,12 +25,13 @@ typedef struct serve_reads {
 } serve_reads;
 
 serve_reads serve_reads_of(const char *template_text);
-/* Sets the variables that ask for thinking or for none, and how much (effort; NULL: the template's default). false: memory. */
+/* Sets the variables that ask for thinking or for none, and how much (effort; NULL: the template's default). Returns false if
+ * memory is short. */
 bool serve_reads_think(const serve_reads *reads, json_t *variables, serve_think think, const char *effort);
 /* Gives a message's reasoning, whatever name the client used, the name that the template reads; merge: joins the text of a
- * message with calls to it. false: memory. */
+ * message with calls to it. Returns false if memory is short. */
 bool serve_reads_message(const serve_reads *reads, json_t *message, bool merge);
-/* Moves reasoning into the content where the template reads it there. false: memory. */
+/* Moves reasoning into the content where the template reads it there. Returns false if memory is short. */
 bool serve_reads_parts(const serve_reads *reads, json_t *messages);
 
 /* Returns the tools without members that are null; whole: adds the members that templates expect of each tool. NULL: memory. */

@@ -145,7 +145,7 @@ static int start(int theirs, pid_t *pid)
     return bad;
 }
 
-/* Sends or receives n bytes; false: the child has gone, or nobody wants the image. */
+/* Sends or receives n bytes. Returns false if the child has gone, or nobody wants the image. */
 static bool move(int fd, const void *out, void *in, size_t n, bool (*wanted)(void *), void *user)
 {
     for (size_t at = 0; at < n;) {

@@ -577,7 +577,7 @@ static size_t first_turn(const json_t *messages)
     return i;
 }
 
-/* The message with which turn n begins, which is one of the user; what is before the first of these belongs to turn 0.
+/* Returns the message with which turn n begins, which is one of the user; what is before the first of these belongs to turn 0.
  * SIZE_MAX: there is none. */
 static size_t turn_at(const json_t *messages, size_t n)
 {
@@ -609,7 +609,7 @@ static bool render_without(serve_ask *ask, const json_t *messages, const json_t 
     return ok;
 }
 
-/* The number of tokens that should be left for the answer. */
+/* Returns the number of tokens that should be left for the answer. */
 static size_t answer_room(const serve_ask *ask, size_t n_ctx)
 {
     const size_t room = n_ctx / 4 < 1024 ? n_ctx / 4 : 1024;

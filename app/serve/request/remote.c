@@ -53,14 +53,14 @@ bool remote_is_public(const struct sockaddr *address)
 
 /* ---- Hosts ------------------------------------------------------------------------------------------------------ */
 
-/* The next word of a list from *at on; 0: there is none. */
+/* Returns the next word of a list from *at on; 0: there is none. */
 static size_t next_host(const char **at)
 {
     *at += strspn(*at, ", ");
     return strcspn(*at, ", ");
 }
 
-/* Length of a word without its port; *port 0: it has none, -1: it is none. */
+/* Returns the length of a word without its port; *port 0: it has none, -1: it is none. */
 static size_t split_port(const char *word, size_t n, long *port)
 {
     size_t end = n;

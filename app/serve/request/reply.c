@@ -492,7 +492,7 @@ static bool ping(serve_reply_state *r)
 }
 
 /* Sends what has been generated so far, or after some seconds without anything a sign of life; first the beginning of the
- * stream, while the prompt may still be processed. false: the client is gone. */
+ * stream, while the prompt may still be processed. Returns false if the client is gone. */
 static bool advance(serve_reply_state *r)
 {
     bool gone = false;

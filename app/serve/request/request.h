@@ -85,7 +85,7 @@ bool serve_ask_fields(serve_ask *ask, serve_error *error);
  * of memory unless *error says why. */
 bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error);
 void serve_ask_free(serve_ask *ask);
-/* Whether everything could be kept so far; false: memory, or the memory for requests, is exhausted. */
+/* Whether everything could be kept so far. Returns false if memory is short, or the memory for requests, is exhausted. */
 bool serve_ask_kept(const serve_ask *ask, serve_error *error);
 
 /* lora.c: reads the field "lora". */
@@ -102,7 +102,7 @@ bool serve_ask_mixed(serve_ask *ask, serve_error *error);
  * no grammar calls stay free, unless a tool is strict. */
 bool serve_ask_calls(serve_ask *ask, serve_error *error);
 
-/* The field's value; NULL: absent or null. */
+/* Returns the field's value; NULL: absent or null. */
 const json_t *serve_get(const json_t *object, const char *field);
 /* These getters distinguish absent, null and wrong values: false is an error. *value is unchanged if the field is absent. */
 bool serve_get_bool(const json_t *object, const char *field, bool *value, serve_error *error);
@@ -117,8 +117,8 @@ bool serve_get_u32(const json_t *object, const char *field, uint32_t min, uint32
 bool serve_ask_tools(serve_ask *ask, const json_t *object, serve_error *error);
 /* Whether the model's template shows the request's tools to the model. */
 bool serve_tools_check(const serve_ask *ask, serve_error *error);
-/* A list of tools (NULL: none) as functions; ask->forms keeps what must be known of the others. knows_all: types that are not
- * known here are left out with a note, else they are an error. A new list; NULL: *error says why. */
+/* Returns a list of tools (NULL: none) as functions; ask->forms keeps what must be known of the others. knows_all: types that
+ * are not known here are left out with a note, else they are an error. A new list; NULL: *error says why. */
 json_t *serve_tools_convert(serve_ask *ask, const json_t *tools, bool knows_all, serve_error *error);
 /* Logs once that "what of type" is left out of requests. */
 void serve_note_left_out(serve_server *server, const char *what, const char *type);
@@ -144,11 +144,11 @@ bool serve_pictures_take(serve_ask *ask, const json_t *messages, serve_error *er
 void serve_pictures_free(serve_images *images);
 /* Whether a part of a message is an image. */
 bool serve_is_image(const json_t *part);
-/* The text that stands for an image in a message; nobody outside this process can know it. Static storage. */
+/* Returns the text that stands for an image in a message; nobody outside this process can know it. Static storage. */
 const char *serve_pictures_mark(void);
 /* Makes the rendered conversation the prompt, in ask->pictured and ask->tokens. */
 aerie_status serve_pictures_encode(serve_ask *ask, const aerie_chat *chat, aerie_error *why);
-/* The chunks of the request: the prompt, and the tokens that were added after it. chunks: room for them, [*n] from
+/* Returns the chunks of the request: the prompt, and the tokens that were added after it. chunks: room for them, [*n] from
  * serve_pictures_n_chunks. */
 size_t serve_pictures_n_chunks(const serve_ask *ask);
 void serve_pictures_chunks(const serve_ask *ask, aerie_chunk *chunks);
@@ -187,7 +187,7 @@ bool serve_ask_add_text(serve_ask *ask, const char *text, size_t n_text, bool fi
 bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
 /* Reads the field "prompt" as one prompt, or as a list of prompts, each a string or a list of tokens. */
 bool serve_ask_prompts(serve_ask *ask, serve_error *error);
-/* Number of choices of all prompts; the tokens [*n] of one choice's prompt, lent. */
+/* Returns the number of choices of all prompts; the tokens [*n] of one choice's prompt, lent. */
 uint32_t serve_ask_n_choices(const serve_ask *ask);
 const int32_t *serve_ask_tokens_of(const serve_ask *ask, uint32_t choice, size_t *n);
 /* Sets a prompt before a gap, and the text after it; the answer fills the gap (llama.c). */
@@ -196,7 +196,8 @@ bool serve_ask_gap(serve_ask *ask, const json_t *prefix, const char *suffix, ser
 bool serve_ask_own_prompt(serve_ask *ask, serve_error *error);
 /* Reads the field "messages" as a conversation, with the request's own tools. */
 bool serve_ask_messages(serve_ask *ask, serve_error *error);
-/* Renders tidied messages with the template to text [n], to be freed with aerie_free; false: the template refuses them. */
+/* Renders tidied messages with the template to text [n], to be freed with aerie_free. Returns false if the template refuses
+ * them. */
 bool serve_ask_try(serve_ask *ask, json_t *messages, const json_t *object, char **text, size_t *n);
 /* The same, only rendered: text [n], to be freed with aerie_free. */
 bool serve_ask_render(serve_ask *ask, const json_t *messages, const json_t *object, char **text, size_t *n, serve_error *error);

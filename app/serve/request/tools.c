@@ -317,7 +317,8 @@ static const char *name_of(const json_t *tool)
     return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
 }
 
-/* The name in ask->tools of the function or custom tool that a choice names, with its namespace if it has one; NULL: none. */
+/* Returns the name in ask->tools of the function or custom tool that a choice names, with its namespace if it has one; NULL:
+ * none. */
 static const char *find_tool(const serve_ask *ask, const json_t *choice, const char *type)
 {
     json_t *name = serve_tools_name(body_of(choice, type));

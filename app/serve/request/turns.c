@@ -222,7 +222,7 @@ static bool any_calls(const json_t *messages)
     return false;
 }
 
-/* Notes which function each of the message's calls is of, by its id. False: out of memory. */
+/* Notes which function each of the message's calls is of, by its id. Returns false if memory is short. */
 static bool note_names(json_t *names, const json_t *message)
 {
     const json_t *calls = json_object_get(message, "tool_calls");
@@ -235,7 +235,7 @@ static bool note_names(json_t *names, const json_t *message)
     return true;
 }
 
-/* The name of the function whose result the message is; NULL: it is not known. */
+/* Returns the name of the function whose result the message is; NULL: it is not known. */
 static const char *called_name(const json_t *names, const json_t *result)
 {
     const char *id = json_string_value(json_object_get(result, "tool_call_id"));

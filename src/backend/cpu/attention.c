@@ -25,7 +25,7 @@ void ae_cpu_rope_table(ae_stream *stream, const ae_rope_table *args)
     else for (uint32_t r = 0; r < args->n_rows; r++) table_item((void *)args, r, 0);
 }
 
-/* The page table of a row's sequence. */
+/* Returns the page table of a row's sequence. */
 static const int32_t *places_table(const ae_places *p, uint32_t row)
 {
     return p->tables + (size_t)p->seq[row] * p->table_stride;
@@ -112,7 +112,7 @@ typedef struct compress_job {
     const ae_compress *args;
 } compress_job;
 
-/* The slot of position `pos` on the path of row r. */
+/* Returns the slot of position `pos` on the path of row r. */
 static int32_t slot_at(const ae_places *p, uint32_t r, int32_t pos)
 {
     return pos < p->n_inplace[r] ? pos : p->path[(size_t)r * p->path_stride + (size_t)(pos - p->n_inplace[r])];
@@ -168,7 +168,7 @@ void ae_cpu_compress(ae_stream *stream, const ae_compress *args)
 
 /* ---- A memory of n-grams ----------------------------------------------------------------------------------- */
 
-/* The place of a position's head in a plain layer, on the path of row r. */
+/* Returns the place of a position's head in a plain layer, on the path of row r. */
 static float *place_at(const ae_kv_store *kv, uint32_t layer, const ae_places *p, uint32_t r, int32_t slot, uint32_t head)
 {
     const ae_cpu_kv_layer *l = &kv->layers[layer];
@@ -304,7 +304,7 @@ static void whole_item(void *context, uint32_t i_item, uint32_t i_worker)
 
 /* ---- Split over chunks ------------------------------------------------------------------------------------ */
 
-/* The floats that the parts of one chunk of one tile take. */
+/* Returns the floats that the parts of one chunk of one tile take. */
 static size_t part_floats(const attention_job *job)
 {
     return job->tile * AE_ATTN_PART(job->args->head_dim);
@@ -410,7 +410,7 @@ static uint8_t *gathered_page(const gather_job *job, uint32_t i, uint32_t i_page
     return job->stream->gathered + ((size_t)i * job->n_pages + i_page) * l->head_bytes;
 }
 
-/* The first position that row r sees, and how many positions it sees, gathered rows included. */
+/* Returns the first position that row r sees, and how many positions it sees, gathered rows included. */
 static int32_t gathered_of(const ae_attention *a, uint32_t r, int32_t *n)
 {
     const int32_t pos = a->places->pos[r], window = (int32_t)a->window;

@@ -61,7 +61,7 @@ static void size_sample(bench *b, uint32_t n_panels)
     } while (b->bytes > MEMORY);
 }
 
-/* Seconds of one product with weights that no cache holds. */
+/* Returns the seconds of one product with weights that no cache holds. */
 static double sample(bench *b, ae_mm_fn *mm, uint32_t n_rows)
 {
     if (b->at + b->bytes > MEMORY) b->at = 0;
@@ -100,7 +100,7 @@ static bool tiles_win(bench *b, const ae_weight *w, uint32_t n_rows)
     return best[1] < best[0];
 }
 
-/* The least number of rows at which tiles win, by bisection: three comparisons, seldom four. */
+/* Returns the least number of rows at which tiles win, by bisection: three comparisons, seldom four. */
 static uint32_t crossing(bench *b, const ae_weight *w)
 {
     size_t begin = 0, end = N_COUNTS; /* tiles lose below begin and win from end on */

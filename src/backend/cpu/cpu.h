@@ -59,7 +59,7 @@ void *ae_cpu_guard_alloc(ae_cpu_guard *guard, size_t bytes);
 void ae_cpu_guard_free(ae_cpu_guard *guard, void *memory);
 void ae_cpu_guard_destroy(ae_cpu_guard *guard);
 
-/* The seam's operations. */
+/* Returns the seam's operations. */
 size_t ae_cpu_weight_bytes(const ae_backend *backend, const ae_weight_source *source);
 aerie_status ae_cpu_weight_create(ae_backend *backend, const ae_weight_source *source, void *memory, ae_weight **out,
                                   aerie_error *error);
@@ -71,7 +71,7 @@ void ae_cpu_weight_free(ae_backend *backend, ae_weight *weight);
  * weight is packed in memory and larger than a cache (choose.c). Errors: MEMORY. */
 aerie_status ae_cpu_choose(ae_cpu_backend *backend, ae_weight *w, aerie_error *error);
 
-/* The bytes of one packed panel of the largest type, with up to n_in columns. */
+/* Returns the bytes of one packed panel of the largest type, with up to n_in columns. */
 size_t ae_weight_panel_bytes(uint32_t n_in);
 /* Computes outputs [begin, end) (ae_mm_fn) of a weight in any form. panel: [ae_weight_panel_bytes] scratch, 64-byte
  * aligned, of the calling thread. */

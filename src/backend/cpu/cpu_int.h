@@ -129,7 +129,7 @@ static inline uint8_t *kv_page(const ae_kv_store *kv, int32_t page, uint32_t lay
 size_t ae_cpu_kv_bytes(const ae_backend *backend, const ae_kv_shape *shape);
 aerie_status ae_cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error);
 void ae_cpu_kv_free(ae_backend *backend, ae_kv_store *kv);
-/* Bytes of a page of one head; copies a place of a head to another page. */
+/* Returns the bytes of a page of one head; copies a place of a head to another page. */
 size_t ae_cpu_head_bytes(ae_kv_type type, const ae_kv_layer *layer);
 void ae_cpu_place_copy(ae_kv_type type, const ae_kv_layer *layer, const void *from, uint32_t from_place, void *to,
                        uint32_t to_place);

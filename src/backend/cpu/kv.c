@@ -17,7 +17,7 @@ static size_t head_bytes(ae_kv_type type, const ae_kv_layer *l)
     return l->n_rope ? ae_latent_bytes(type, l->head_dim, l->n_rope) : ae_kv_head_bytes(type, l->head_dim);
 }
 
-/* The bytes of a page of all layers. */
+/* Returns the bytes of a page of all layers. */
 static size_t page_bytes(const ae_kv_shape *s)
 {
     size_t bytes = 0;

@@ -360,7 +360,7 @@ static void multiply(const moe_job *job, uint32_t i_worker, const ae_weight *w, 
     *at += n;
 }
 
-/* The bias of a group's expert; the shared one has none. */
+/* Returns the bias of a group's expert; the shared one has none. */
 static const float *bias_of(const float *biases, bool shared, const ae_moe_group *g, uint32_t n_out)
 {
     return biases && !shared ? biases + (size_t)g->expert * n_out : NULL;

@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "quant/unit.h"
 
-/* The 16 values of a type whose codes are indices, else NULL. */
+/* Returns the 16 values of a type whose codes are indices, else NULL. */
 static const int8_t *values_of(uint32_t type)
 {
     if (type == AE_TYPE_IQ4_NL || type == AE_TYPE_IQ4_XS) return ae_quant_iq4_values;

@@ -49,7 +49,7 @@ static inline void put_nibbles(uint8_t *out, const lanes *a, const lanes *b, uin
     put(out, &x);
 }
 
-/* A 16-bit scale of each row. A signalling NaN becomes quiet, as it does on the way through f32. */
+/* Returns a 16-bit scale of each row. A signalling NaN becomes quiet, as it does on the way through f32. */
 static inline uint8_t *put_halves(uint8_t *out, const uint8_t *block, size_t stride)
 {
     uint16_t x[ROWS];
@@ -72,7 +72,7 @@ static inline uint8_t *put_floats(uint8_t *out, const uint8_t *block, size_t str
     return out + sizeof x;
 }
 
-/* The bytes of n words, byte by byte: [4 * n][16]. */
+/* Returns the bytes of n words, byte by byte: [4 * n][16]. */
 static inline uint8_t *put_bytes(uint8_t *out, const lanes *x, uint32_t n)
 {
     for (uint32_t i = 0; i < 4 * n; i++, out += ROWS)

@@ -206,7 +206,7 @@ typedef struct conv_job {
     uint32_t n_blocks;    /* of a run */
 } conv_job;
 
-/* The row `back` places before a run's first one (1: the newest), for the channels from `first` on. */
+/* Returns the row `back` places before a run's first one (1: the newest), for the channels from `first` on. */
 static const float *row_before(const conv_job *job, const ae_state_run *run, uint32_t back, uint32_t first)
 {
     const ae_state_place *p = job->place;
@@ -224,7 +224,7 @@ static float *conv_x(const ae_conv *a, uint32_t row, uint32_t first)
     return a->x + row * a->x_stride + (first - a->first);
 }
 
-/* The weights of a channel. */
+/* Returns the weights of a channel. */
 static const float *taps_of(const ae_conv *a, uint32_t n_channels, uint32_t channel, uint32_t n_taps)
 {
     static const float difference[] = {1.0f, -1.0f};

@@ -29,7 +29,7 @@ static inline bool ae_state_is_wkv(const ae_state_layer *l)
     return l->kind == AE_STATE_WKV6 || l->kind == AE_STATE_WKV7;
 }
 
-/* The number of decays of a row: one per head; one per key with KDA and WKV; with MAMBA1 delta, one per channel. */
+/* Returns the number of decays of a row: one per head; one per key with KDA and WKV; with MAMBA1 delta, one per channel. */
 static inline size_t ae_state_n_alphas(const ae_state_layer *l)
 {
     if (l->kind == AE_STATE_KDA || ae_state_is_wkv(l)) return (size_t)l->n_heads * l->key_dim;
@@ -46,7 +46,7 @@ static inline float *ae_state_record(const ae_state_store *s, const ae_state_pla
     return s->records + ((size_t)seq * s->shape.n_records + record) * s->record_floats + p->record;
 }
 
-/* The parts of a record after its channels. */
+/* Returns the parts of a record after its channels. */
 static inline float *ae_record_k(const ae_state_place *p, float *record) { return record + p->layer.n_channels; }
 static inline float *ae_record_d(const ae_state_place *p, float *record)
 {
@@ -65,7 +65,7 @@ static inline float *ae_record_e(const ae_state_place *p, float *record)
     return ae_record_written(p, record) + ae_state_n_alphas(&p->layer);
 }
 
-/* The i-th accepted record of a run. */
+/* Returns the i-th accepted record of a run. */
 static inline uint8_t ae_state_accepted(const ae_state_pass *pass, const ae_state_run *run, uint32_t i)
 {
     return pass->accepted[(size_t)(run - pass->runs) * pass->stride + i];

@@ -414,7 +414,7 @@ static uint32_t strict_mark(ae_stream *stream)
     return stream->n_marks++;
 }
 
-/* Operations that run later call it, too. */
+/* Operations that run later call it too. */
 static void strict_watch(ae_stream *stream, ae_watch_fn *watch, void *user)
 {
     flush(stream);

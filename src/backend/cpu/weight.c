@@ -108,7 +108,7 @@ void ae_cpu_weight_free(ae_backend *backend, ae_weight *weight)
     ae_free(weight);
 }
 
-/* Bytes of the codes of one panel, in order. */
+/* Returns the bytes of the codes of one panel, in order. */
 static size_t code_bytes_of(const ae_packed *p)
 {
     return (size_t)p->n_blocks * p->code_bits * AE_LINE;

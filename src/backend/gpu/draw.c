@@ -34,7 +34,7 @@ static void *room_of(ae_stream *s, size_t bytes, const char *what)
     return NULL;
 }
 
-/* How many of n rows of logits are fetched at once. */
+/* Returns how many of n rows of logits are fetched at once. */
 static uint32_t rows_at_once(size_t row_bytes, uint32_t n)
 {
     const size_t most = ROWS_BYTES / row_bytes;

@@ -51,7 +51,7 @@ typedef struct stack {
     float *y;
 } stack;
 
-/* Experts [first, first + n) of a stack; false: they are too far from each other in memory. */
+/* Experts [first, first + n) of a stack. Returns false if they are too far from each other in memory. */
 static bool fill_job(const stack *s, uint32_t first, uint32_t n, ae_gpu_expert_job *job)
 {
     const uint8_t *base = s->weights[first]->product;
@@ -210,7 +210,7 @@ static void choose(ae_stream *stream, const ae_moe *a)
     if (!is_alone(a)) ae_gpu_launch(stream, AE_GPU_group, 1, 1, 1, AE_GPU_GROUP_SHARED, &group);
 }
 
-/* The rows that experts read where the caller gives each row's expert: there is no router and no shared expert. */
+/* Returns the rows that experts read where the caller gives each row's expert: there is no router and no shared expert. */
 static ae_gpu_rows take_rows(ae_stream *stream, const ae_moe *a)
 {
     const ae_gpu_rows rows = ae_gpu_rows_of(&stream->product.rows, a->n_rows, a->up[0]->n_in);
@@ -229,7 +229,7 @@ static ae_matmul hidden(uint32_t n_rows, const float *gate, const float *up, uin
                        .glu = glu, .glu_limit = limit, .up_limit = up_limit};
 }
 
-/* The rows that gate and up read: those of route_rows, or rows of their own. */
+/* Returns the rows that gate and up read: those of route_rows, or rows of their own. */
 static ae_gpu_rows prepare_input(ae_stream *stream, const ae_moe *a, const ae_gpu_rows *input)
 {
     const ae_gpu_product_scratch *m = &stream->product;

@@ -133,8 +133,8 @@ static uint32_t place_jobs(ae_gpu_product_args *args, uint32_t n_out)
     return n_blocks;
 }
 
-/* The kernel for the jobs: with many rows, large blocks, if all multiprocessors get two; with few rows, small ones, unless all
- * get two of the larger. */
+/* Returns the kernel for the jobs: with many rows, large blocks, if all multiprocessors get two; with few rows, small ones,
+ * unless all get two of the larger. */
 static ae_gpu_form_kernel kernel_of(const ae_gpu_facts *facts, ae_gpu_form form, ae_gpu_product_args *args)
 {
     const uint32_t n_rows = args->job[0].n_rows, n_heads = args->n_heads ? args->n_heads : 1;

@@ -14,7 +14,7 @@ static inline uint32_t ceil_div(size_t a, size_t b)
 
 /* Lays out the memory of n_rows prepared rows of up to max_in columns. */
 void ae_gpu_rows_layout(ae_layout *layout, size_t n_rows, size_t max_in, ae_gpu_rows *rows);
-/* Rows in the memory of `room`. */
+/* Returns the rows in the memory of `room`. */
 ae_gpu_rows ae_gpu_rows_of(const ae_gpu_rows *room, uint32_t n_rows, uint32_t n_in);
 
 /* How rows are prepared; the last fields are explained in ae_gpu_activation_args. */
@@ -41,7 +41,7 @@ typedef struct ae_gpu_form_kernel {
     uint32_t n_shared;
 } ae_gpu_form_kernel;
 
-/* The kernel for experts of a generic form. */
+/* Returns the kernel for experts of a generic form. */
 ae_gpu_form_kernel ae_gpu_experts_kernel(ae_gpu_form form);
 
 /* moe.c */

@@ -82,7 +82,7 @@ size_t ae_gpu_state_bytes(const ae_backend *backend, const ae_state_shape *shape
     return lay_out(&store, shape, NULL);
 }
 
-/* The values of a column that a lane of <steps>_N holds. */
+/* Returns the values of a column that a lane of <steps>_N holds. */
 static uint32_t lane_values(uint32_t key_dim)
 {
     return key_dim <= 64 ? 16 : key_dim <= 128 ? 32 : 64;

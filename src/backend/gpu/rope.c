@@ -22,7 +22,7 @@ void ae_gpu_rotate(ae_stream *stream, const ae_rotate *a)
                                         .back = a->back});
 }
 
-/* Where rows of a plain layer are kept. */
+/* Returns where rows of a plain layer are kept. */
 static ae_gpu_compress_args kept_args(const ae_places *p, const ae_kv_store *kv, uint32_t layer)
 {
     return (ae_gpu_compress_args){
@@ -83,7 +83,7 @@ static ae_gpu_rope_kv_args args_of(const ae_rope_kv *a)
     return args;
 }
 
-/* The kernel for a shape; those for common ones need no shared memory. */
+/* Returns the kernel for a shape; those for common ones need no shared memory. */
 static ae_gpu_kernel kernel_of(const ae_gpu_rope_kv_args *args)
 {
     const bool f16 = !args->store || (args->kv.form.type == AE_KV_F16 && !args->kv.form.n_rope);

@@ -17,7 +17,7 @@ struct ae_weight {
 /* Returns the forms in which products by such a weight need the rows: AE_GPU_WANT_..., or-ed. */
 uint32_t ae_gpu_weight_wants(const ae_weight *weight);
 
-/* The generic form of a type (weight_generic.c); AE_GPU_FORM_NONE: it has none. F64, Q8_1 and Q8_K are kept as f32. */
+/* Returns the generic form of a type (weight_generic.c); AE_GPU_FORM_NONE: it has none. F64, Q8_1 and Q8_K are kept as f32. */
 ae_gpu_form ae_gpu_generic_form(uint32_t type);
 /* Whether drivers with narrow_codes keep codes of this type in 4 bits. */
 bool ae_gpu_narrow_type(uint32_t type);

@@ -59,7 +59,7 @@ static packing packing_of(const ae_gpu_backend *backend, uint32_t type)
     return (packing){type, ae_gpu_generic_form(type), backend->facts.narrow_codes && ae_gpu_narrow_type(type)};
 }
 
-/* Bytes of a row in each plane, in the order of the planes. */
+/* Returns the bytes of a row in each plane, in the order of the planes. */
 static uint32_t planes_of(const packing *p, size_t n_in, size_t bytes[PLANES])
 {
     const size_t padded = round_up(n_in, 16), codes = p->narrow ? n_in / 2 : n_in;

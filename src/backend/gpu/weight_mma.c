@@ -219,7 +219,7 @@ static uint32_t shared_bytes(const form *f, const variant *v)
     return AE_MMA_SHARED((uint32_t)record_bytes(f) * n, row_record * n, v->c, v->team, v->stages);
 }
 
-/* The variant for n_granules and n_rows, of those that fit in shared memory; NULL: none does. */
+/* Returns the variant for n_granules and n_rows, of those that fit in shared memory; NULL: none does. */
 static const variant *choose(const form *f, const ae_gpu_facts *facts, uint32_t n_granules, uint32_t n_rows)
 {
     static const choice next[] = {ONE_8, ONE_4, TWO_1, ONE_1, TWO_2, FOUR_1};

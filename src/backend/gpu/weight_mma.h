@@ -6,7 +6,7 @@
 
 /* Whether a weight can have this form on this device. */
 bool ae_gpu_mma_takes(const ae_weight_source *source, const ae_gpu_facts *facts);
-/* Bytes of a weight, a multiple of 256; 0 for a type that has no such form. */
+/* Returns the bytes of a weight, a multiple of 256; 0 for a type that has no such form. */
 size_t ae_gpu_mma_bytes(uint32_t type, uint32_t n_out, uint32_t n_in);
 /* Packs rows [first, first + n) of a weight, given in the file's layout; first is a multiple of 16, and n, too, unless these
  * rows are the last ones. The result belongs at the offset that is returned; `to` has room for ae_gpu_mma_bytes of n rows. */

@@ -258,7 +258,7 @@ const json_t *ae_convert_value(const ae_convert *c, const char *key)
     return json_is_null(value) ? NULL : value;
 }
 
-/* The value, shortened, for messages. */
+/* Returns the value, shortened, for messages. */
 static const char *as_text(const json_t *value, char out[48])
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);

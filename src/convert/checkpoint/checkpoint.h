@@ -156,7 +156,7 @@ aerie_status ae_convert_rename_parts(ae_convert *c, const ae_convert_rename *par
 const ae_st_tensor *ae_convert_take(ae_convert *c, const char *name);
 const ae_st_tensor *ae_convert_look(const ae_convert *c, const char *name);
 ae_convert_entry *ae_convert_find(const ae_convert *c, const char *name);
-/* The first tensor that was neither taken nor is among the names that are known to be unneeded; NULL: there is none. */
+/* Returns the first tensor that was neither taken nor is among the names that are known to be unneeded; NULL: there is none. */
 const ae_convert_entry *ae_convert_unused(const ae_convert *c, const char *const *unneeded, size_t n);
 /* Writes the shape as "[3, 4]" to out [128]. */
 const char *ae_convert_shape(const ae_st_tensor *t, char out[128]);
@@ -184,7 +184,7 @@ void ae_convert_put_array(ae_convert_keys *k, const char *suffix, ae_gguf_type e
 void ae_convert_put_name(ae_convert_keys *k, const char *name, const char *value);
 /* Writes general.*: architecture, name, and the quantization version if there is one. */
 void ae_convert_put_general(ae_convert_keys *k, const ae_convert *c);
-/* The model's name; in out if it is the last part of the checkpoint's path. */
+/* Returns the model's name; in out if it is the last part of the checkpoint's path. */
 const char *ae_convert_name(const ae_convert *c, char out[128]);
 
 /* ---- write.c -------------------------------------------------------------------------------------------- */
@@ -193,7 +193,8 @@ const char *ae_convert_name(const ae_convert *c, char out[128]);
 aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item);
 /* Writes a complete file beside the output, under a temporary name (ae_gguf_writer_part). */
 aerie_status ae_convert_write(ae_convert *c, ae_gguf_writer **out);
-/* Converts elements [first, first + n) to numbers. False: the tensor is not of a floating (or, for ids, whole) type. */
+/* Converts elements [first, first + n) to numbers. Returns false if the tensor is not of a floating (or, for ids, whole)
+ * type. */
 bool ae_convert_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n);
 bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t n);
 

@@ -25,7 +25,7 @@ typedef enum ae_convert_producer {
 
 /* Returns "official" and so on. */
 const char *ae_convert_producer_name(ae_convert_producer producer);
-/* Finds a producer by name. False: unknown, or Medusa, whose heads are recognised by their tensors. */
+/* Finds a producer by name. Returns false if unknown, or Medusa, whose heads are recognised by their tensors. */
 bool ae_convert_producer_parse(const char *name, int *producer);
 
 /* How the layers that a head taps are numbered. */

@@ -122,7 +122,7 @@ static aerie_status read_block_size(const ae_convert *c, uint64_t size[2])
     return AERIE_OK;
 }
 
-/* Number of blocks of that size that cover n. */
+/* Returns the number of blocks of that size that cover n. */
 static uint64_t parts(uint64_t n, uint64_t size)
 {
     return n / size + (n % size != 0);

@@ -105,7 +105,7 @@ static void settle_type(ae_convert *c, ae_convert_item *item, size_t *n_other)
                    (unsigned long long)item->columns, item->name, ae_type_name(c->out_type), ae_type_name(item->type));
 }
 
-/* Number of rows in all matrices of the stack. */
+/* Returns the number of rows in all matrices of the stack. */
 static uint64_t n_rows(const ae_convert_item *item)
 {
     return (item->rows ? item->rows : 1) * (item->n_stack ? item->n_stack : 1);
@@ -186,7 +186,7 @@ static bool read_row(const ae_convert *c, const ae_convert_item *item, uint64_t 
     }
 }
 
-/* The source tensor, for messages; NULL: the numbers do not come from a tensor. */
+/* Returns the source tensor, for messages; NULL: the numbers do not come from a tensor. */
 static const ae_st_tensor *source(const ae_convert_item *item)
 {
     return item->parts ? item->parts[0] : item->from;

@@ -97,7 +97,7 @@ static aerie_status run_target(checker *k, const ae_dhead *head, ae_engine **out
 
 /* ---- The head ------------------------------------------------------------------------------------------- */
 
-/* The row of the head's output for a token; n_draft if it has none. */
+/* Returns the row of the head's output for a token; n_draft if it has none. */
 static uint32_t row_of(const ae_dhead_net *net, int32_t token)
 {
     uint32_t row = 0;
@@ -242,7 +242,7 @@ static aerie_status try_other(checker *k, ae_convert_head *how, score *now, cons
     return status;
 }
 
-/* Moves all taps one layer down or up. False: one would be outside the target. */
+/* Moves all taps one layer down or up. Returns false if one would be outside the target. */
 static bool shift(ae_convert_head *how, int by)
 {
     for (uint32_t i = 0; i < how->n_taps; i++) {

@@ -71,13 +71,13 @@ static aerie_status read_llama3(ae_convert *c, const json_t *scaling)
     return AERIE_OK;
 }
 
-/* The pair that turns `turns` times within the original context. */
+/* Returns the pair that turns `turns` times within the original context. */
 static double yarn_pair(const ae_convert_head *h, double turns)
 {
     return h->n_rot * ae_log((double)h->rope_n_ctx_orig / (turns * 2 * pi)) / (2 * ae_log(h->rope_base));
 }
 
-/* The share of the stretched frequency in pair i. */
+/* Returns the share of the stretched frequency in pair i. */
 static double yarn_share(const ae_convert_head *h, uint32_t i, double fast, double slow, bool whole)
 {
     double lo = yarn_pair(h, fast), hi = yarn_pair(h, slow);

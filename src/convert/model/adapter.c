@@ -94,7 +94,7 @@ static const ae_convert_rule *find_rule(const ae_convert_rule *rules, const char
     return NULL;
 }
 
-/* The matrix of the target that `base` ("layers.3.self_attn.q_proj") is; NULL: none. name [96]: its name. */
+/* Returns the matrix of the target that `base` ("layers.3.self_attn.q_proj") is; NULL: none. name [96]: its name. */
 static const ae_gguf_tensor *find_matrix(const ae_convert *c, const char *base, const ae_convert_rule **rule, uint32_t *layer,
                                          char *name)
 {
@@ -125,8 +125,8 @@ static aerie_status add(ae_convert *c, const char *matrix, const char *part, ae_
     return ae_convert_add(c, &item);
 }
 
-/* The rotation of a model's layers; NULL: none of them turns. Rows of all its layers are in the order that suits it, also of
- * those that do not turn. */
+/* Returns the rotation of a model's layers; NULL: none of them turns. Rows of all its layers are in the order that suits it,
+ * also of those that do not turn. */
 static const ae_rope *rope_of(const ae_model *model)
 {
     for (uint32_t i = 0; i < model->hparams.n_layers; i++)

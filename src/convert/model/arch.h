@@ -99,7 +99,7 @@ typedef struct ae_convert_arch {
     aerie_status (*more_tensors)(ae_convert *c, uint32_t layer);
 } ae_convert_arch;
 
-/* The row with this number; NULL: there are no more. */
+/* Returns the row with this number; NULL: there are no more. */
 const ae_convert_arch *ae_convert_arch_at(size_t i);
 /* archs_late.c: its part of these rows. */
 extern const ae_convert_arch ae_convert_late_archs[];
@@ -205,7 +205,8 @@ aerie_status ae_convert_keys_granitehybrid(ae_convert_keys *k, const ae_convert 
 aerie_status ae_convert_keys_nemotron(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_gemma4(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_gemma4(ae_convert *c, uint32_t layer);
-/* The kind of a layer in a hybrid model: 'M' recurrent, '*' attention, '-' feed-forward, 'E' experts, 0: another kind. */
+/* Returns the kind of a layer in a hybrid model: 'M' recurrent, '*' attention, '-' feed-forward, 'E' experts, 0: another
+ * kind. */
 char ae_convert_layer_kind(const ae_convert *c, uint32_t layer);
 
 #endif

@@ -10,7 +10,7 @@
 
 /* ---- Gemma 3n --------------------------------------------------------------------------------------------------- */
 
-/* The number that a share p of normally distributed ones does not exceed. */
+/* Returns the number that a share p of normally distributed ones does not exceed. */
 static double normal_quantile(double p)
 {
     double lo = -40, hi = 40;
@@ -615,7 +615,7 @@ aerie_status ae_convert_keys_switch(ae_convert_keys *k, const ae_convert *c)
     return put_ids(k, c, "adapter_substitute_token_ids", "adapters.token_ids_substitute");
 }
 
-/* The order of n rows of heads from halves to neighbours, after `first` rows that stay out; NULL: no memory. */
+/* Returns the order of n rows of heads from halves to neighbours, after `first` rows that stay out; NULL: no memory. */
 static uint32_t *to_neighbours(ae_convert *c, uint64_t n, uint64_t first)
 {
     const uint32_t d = c->model.head_dim;

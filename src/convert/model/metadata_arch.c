@@ -54,7 +54,7 @@ aerie_status ae_convert_keys_ernie(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* A number; if it is a list for each layer, its first. */
+/* Returns a number; if it is a list for each layer, its first. */
 static uint32_t first_of(const json_t *value)
 {
     const json_int_t n = json_integer_value(json_is_array(value) ? json_array_get(value, 0) : value);

@@ -24,8 +24,8 @@ static const ae_convert_arch *find_arch(const char *class)
     return NULL;
 }
 
-/* The class of the text model in a folder whose own class joins it with a vision encoder; the folder's class if it is known
- * itself. */
+/* Returns the class of the text model in a folder whose own class joins it with a vision encoder; the folder's class if it is
+ * known itself. */
 static const char *text_class(const ae_convert *c, const char *class, const json_t *text)
 {
     static const char *const joined[] = {"Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration",
@@ -540,7 +540,7 @@ static aerie_status model_plan(ae_convert *c)
     return check_unused(c);
 }
 
-/* The checkpoint's tensor that became the tensor named in a message; NULL: the message names none. */
+/* Returns the checkpoint's tensor that became the tensor named in a message; NULL: the message names none. */
 static const char *source_of(const ae_convert *c, const char *sentence)
 {
     for (size_t i = 0; i < c->n_items; i++) {

@@ -29,7 +29,7 @@ static const ae_st_tensor *look_in(const ae_convert *c, const char *block, const
     return ae_convert_look(c, name);
 }
 
-/* The prefix "layers.N." of block k. */
+/* Returns the prefix "layers.N." of block k. */
 static const char *layer_name(const ae_convert *c, uint32_t k, char out[32])
 {
     snprintf(out, 32, "layers.%u.", c->model.n_layers + k);

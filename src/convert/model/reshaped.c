@@ -232,7 +232,7 @@ aerie_status ae_convert_put_mamba(ae_convert_keys *k, const ae_convert *c, const
     return k->status;
 }
 
-/* The kind of a layer: 'M' recurrent, '*' attention, '-' feed-forward, 'E' experts, 0: another kind. */
+/* Returns the kind of a layer: 'M' recurrent, '*' attention, '-' feed-forward, 'E' experts, 0: another kind. */
 char ae_convert_layer_kind(const ae_convert *c, uint32_t layer)
 {
     static const struct {
@@ -293,7 +293,7 @@ aerie_status ae_convert_keys_nemotron(ae_convert_keys *k, const ae_convert *c)
 
 /* ---- Gemma 4 ------------------------------------------------------------------------------------------ */
 
-/* Number of rows of a tensor of the layer; 0: there is none. */
+/* Returns the number of rows of a tensor of the layer; 0: there is none. */
 static uint32_t rows_of(const ae_convert *c, uint32_t layer, const char *part)
 {
     char name[96];

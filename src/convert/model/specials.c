@@ -120,7 +120,7 @@ aerie_status ae_convert_put_added(const ae_convert *c, ae_convert_words *w, cons
 
 /* ---- Special tokens ------------------------------------------------------------------------------------- */
 
-/* The id of a token; -1: there is no such token. */
+/* Returns the id of a token; -1: there is no such token. */
 static int64_t find_word(const ae_convert_words *w, const json_t *name)
 {
     if (json_is_object(name)) name = json_object_get(name, "content");
@@ -142,7 +142,7 @@ static void note_strays(const ae_convert *c, const ae_convert_words *w, const ch
     }
 }
 
-/* An id of config.json or generation_config.json, or the first of a list. */
+/* Returns an id of config.json or generation_config.json, or the first of a list. */
 static int64_t find_id(const ae_convert_words *w, const json_t *value)
 {
     if (json_is_array(value)) value = json_array_get(value, 0);

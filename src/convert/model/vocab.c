@@ -79,7 +79,7 @@ static bool is_byte_level(const json_t *tokenizer)
 
 enum { MAX_STEPS = 6 };
 
-/* Reads the expressions that cut text into words. False: it is cut in another way, which *other names. */
+/* Reads the expressions that cut text into words. Returns false if it is cut in another way, which *other names. */
 static bool read_steps(const json_t *pre, const char *patterns[MAX_STEPS], size_t *n, const char **other)
 {
     static const char gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";

@@ -42,7 +42,7 @@ aerie_status ae_convert_read_spm(const ae_convert *c, ae_convert_words *w, ae_co
 aerie_status ae_convert_put_unigram(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f,
                                     ae_convert_spm *s);
 bool ae_convert_is_unigram(const json_t *tokenizer);
-/* Appends what a text in base64 stands for. False: it is not base64. */
+/* Appends what a text in base64 stands for. Returns false if it is not base64. */
 bool ae_convert_base64(const char *text, size_t n, ae_buf *out);
 
 /* wordlists.c: writes tokenizer.* of tiktoken.model, without special tokens and templates; and of RWKV's list, without

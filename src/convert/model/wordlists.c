@@ -21,7 +21,7 @@ typedef aerie_status line_fn(const ae_convert *c, ae_convert_words *w, const cha
 
 /* ---- tiktoken.model --------------------------------------------------------------------------------------------- */
 
-/* The character that stands for a byte in byte-level BPE, in UTF-8 [2]. */
+/* Returns the character that stands for a byte in byte-level BPE, in UTF-8 [2]. */
 static size_t put_byte(uint8_t byte, char out[2])
 {
     const bool itself = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
@@ -127,7 +127,7 @@ static bool read_hex(const char *text, size_t n, uint32_t *value)
     return true;
 }
 
-/* Appends what a Python literal, of text or of bytes, stands for; false: it is none. */
+/* Appends what a Python literal, of text or of bytes, stands for. Returns false if it is none. */
 static bool read_literal(const char *text, size_t n, ae_buf *out)
 {
     static const char plain[] = "nrt\\'\"abfv", means[] = "\n\r\t\\'\"\a\b\f\v";
@@ -201,7 +201,7 @@ static aerie_status put_rwkv_line(const ae_convert *c, ae_convert_words *w, cons
     return status;
 }
 
-/* Token 0 begins and ends texts; an empty line ends an answer, too. */
+/* Token 0 begins and ends texts; an empty line ends an answer too. */
 aerie_status ae_convert_put_rwkv(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w)
 {
     static const char *const zero[] = {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id"};

@@ -31,7 +31,7 @@ size_t ae_imatrix_n_entries(const ae_imatrix *imatrix); /* number of weights */
 uint32_t ae_imatrix_n_chunks(const ae_imatrix *imatrix);
 ae_gguf_string ae_imatrix_dataset(const ae_imatrix *imatrix); /* the first dataset; empty if there is none */
 
-/* The sizes of the importance matrix of a weight. False: there is none for it. */
+/* The sizes of the importance matrix of a weight. Returns false if there is none for it. */
 bool ae_imatrix_find(const ae_imatrix *imatrix, ae_gguf_string name, uint64_t *n_columns, uint64_t *n_matrices);
 /* Mean squares of the inputs of a weight that was found, to out [n_matrices][n_columns]; 1 for a matrix that no row has
  * used. */

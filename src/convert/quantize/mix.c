@@ -259,7 +259,7 @@ static bool is_larger_low(enum mix_id id)
     return id == IQ2_S || id == IQ2_M;
 }
 
-/* The type of the matrix that computes the logits. */
+/* Returns the type of the matrix that computes the logits. */
 static uint32_t output_type(enum mix_id id, uint32_t type, int64_t ne0)
 {
     if (id == MXFP4_MOE || id == NVFP4 || type == AE_TYPE_Q8_0 || ne0 % ae_type_block_elements(type))
@@ -332,7 +332,7 @@ static uint32_t down_type(enum mix_id id, uint32_t type, const ae_mix_model *m, 
     }
 }
 
-/* The type of the attention's output projection. */
+/* Returns the type of the attention's output projection. */
 static uint32_t out_type(enum mix_id id, uint32_t type, const ae_mix_model *m)
 {
     if (m->n_experts == 8) {
@@ -362,13 +362,13 @@ static uint32_t fused_type(enum mix_id id, uint32_t type)
     }
 }
 
-/* The type of queries and keys. */
+/* Returns the type of queries and keys. */
 static uint32_t key_type(enum mix_id id, uint32_t type)
 {
     return id == IQ3_XS ? (uint32_t)AE_TYPE_IQ3_XXS : id == IQ3_XXS ? (uint32_t)AE_TYPE_IQ2_S : type;
 }
 
-/* The type of gates and up projections; IQ3_XS uses IQ3_S in the outer layers. */
+/* Returns the type of gates and up projections; IQ3_XS uses IQ3_S in the outer layers. */
 static uint32_t up_type(enum mix_id id, uint32_t type, const ae_mix_model *m, uint32_t layer)
 {
     const bool inner = layer >= m->n_layers / 8 && layer < 7 * m->n_layers / 8;
@@ -404,7 +404,7 @@ uint32_t ae_mix_type(const ae_mix *mix, const ae_mix_model *m, ae_gguf_string na
 
 /* ---- Fallbacks ------------------------------------------------------------------------------------------ */
 
-/* The next larger type with smaller blocks. */
+/* Returns the next larger type with smaller blocks. */
 static uint32_t with_smaller_blocks(uint32_t type)
 {
     switch (type) {

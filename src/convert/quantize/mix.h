@@ -42,9 +42,9 @@ void ae_mix_model_read(ae_mix_model *model, const ae_gguf *gguf);
 /* Whether the tensor is quantized: a float matrix called "...weight" that is not a norm, a router, a table of positions or a
  * small convolution. */
 bool ae_mix_is_weight(const ae_gguf_tensor *tensor);
-/* The type that the mix wants for a weight of this name. ne0: elements in a row. */
+/* Returns the type that the mix wants for a weight of this name. ne0: elements in a row. */
 uint32_t ae_mix_type(const ae_mix *mix, const ae_mix_model *model, ae_gguf_string name, int64_t ne0);
-/* The type itself, or a fallback if rows of ne0 elements do not fit its blocks. */
+/* Returns the type itself, or a fallback if rows of ne0 elements do not fit its blocks. */
 uint32_t ae_mix_fit(uint32_t type, int64_t ne0);
 
 /* Whether the mix makes sense only for models with experts (MXFP4_MOE). */

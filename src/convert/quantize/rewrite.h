@@ -77,7 +77,7 @@ void ae_rewrite_free(ae_rewrite *rewrite);
 
 size_t ae_rewrite_n_tensors(const ae_rewrite *rewrite);
 const ae_rewrite_tensor *ae_rewrite_tensor_at(const ae_rewrite *rewrite, size_t i);
-/* Number of weights for which rule i was the first that matched. */
+/* Returns the number of weights for which rule i was the first that matched. */
 size_t ae_rewrite_rule_uses(const ae_rewrite *rewrite, size_t i);
 /* Whether a tensor is copied byte for byte. */
 bool ae_rewrite_keeps(const ae_rewrite_tensor *tensor);

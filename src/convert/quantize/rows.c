@@ -41,7 +41,7 @@ typedef struct chunk {
     _Atomic uint64_t cut_row;    /* the chunk's first row with a weight that the type cannot hold */
 } chunk;
 
-/* The number of rows or columns that are copied together: the requested group, or all n. */
+/* Returns the number of rows or columns that are copied together: the requested group, or all n. */
 static size_t group_of(const running *run, size_t n)
 {
     const size_t group = run->rewrite->settings.copy_group;
@@ -93,7 +93,7 @@ static void do_wide_row(const chunk *c, const float *x, float *scratch, uint8_t 
     ae_type_encoder(c->to->type)(scratch, NULL, out, c->ne0 * copies);
 }
 
-/* The importance of the columns in a row of the chunk; NULL: all are equal. */
+/* Returns the importance of the columns in a row of the chunk; NULL: all are equal. */
 static const float *importance_of(const chunk *c, size_t item)
 {
     return c->t->weighed ? c->run->importance + (c->first + item) / (size_t)c->t->from->ne[1] * c->ne0 : NULL;

@@ -13,7 +13,7 @@ static uint64_t whole_pages(uint32_t n)
     return ((uint64_t)n + AE_KV_PAGE - 1) / AE_KV_PAGE * AE_KV_PAGE;
 }
 
-/* Most drafted rows of a sequence in a pass. */
+/* Returns the most drafted rows of a sequence in a pass. */
 static uint32_t per_seq(const ae_dhead *head)
 {
     const uint32_t n = head->hparams.n_block;
@@ -39,13 +39,13 @@ static ae_dhead_engine_options resolve(const ae_dhead *head, const ae_dhead_engi
     return r;
 }
 
-/* Most outputs of a pass: logits of drafted rows, or one for each of Medusa's heads. */
+/* Returns the most outputs of a pass: logits of drafted rows, or one for each of Medusa's heads. */
 static uint32_t outputs_of(const ae_dhead *head, const ae_dhead_engine_options *o)
 {
     return o->n_seqs * (head->hparams.n_medusa ? head->hparams.n_medusa : per_seq(head));
 }
 
-/* Number of links in a pass (DSpark and DFly); 0 for other heads. */
+/* Returns the number of links in a pass (DSpark and DFly); 0 for other heads. */
 static size_t n_links(const ae_dhead *head, const ae_dhead_engine_options *o)
 {
     return head->hparams.n_markov || head->hparams.n_correct ? (size_t)o->n_seqs * AE_DHEAD_LEVEL_MAX : 0;
@@ -272,7 +272,7 @@ static void set_carried(ae_dhead_engine *e, uint32_t to, const uint32_t *from)
                                                     .x_stride = n, .y = y, .y_stride = n});
 }
 
-/* Number of true rows that are kept. */
+/* Returns the number of true rows that are kept. */
 static uint32_t n_kept(const ae_dhead_engine *e, uint32_t seq)
 {
     return e->kv ? ae_kv_n_live(e->kv, seq) : 0;

@@ -222,13 +222,13 @@ static inline bool ae_dhead_is_block(const ae_dhead_hparams *h)
 {
     return ae_dhead_has_blocks(h->kind);
 }
-/* Number of tokens that a block predicts. */
+/* Returns the number of tokens that a block predicts. */
 static inline uint32_t ae_dhead_n_foreseen(const ae_dhead_hparams *h)
 {
     return h->from_anchor ? h->n_block : h->n_block - 1;
 }
 
-/* The head's layers, [hparams.n_layers]. */
+/* Returns the head's layers, [hparams.n_layers]. */
 const ae_layer *ae_dhead_layers(const ae_dhead *head);
 /* Whether the head uses the target's output matrix. */
 bool ae_dhead_borrows_output(const ae_dhead *head);

@@ -15,7 +15,7 @@ aerie_status ae_dhead_bind_block(ae_dhead *head, const ae_arch *arch, aerie_erro
 aerie_status ae_dhead_bind_lattice(ae_binder *b, ae_dhead *head);
 /* Reads d2t, if there is one, as target ids into head->to_target. Must be called after the hyper-parameters are read. */
 aerie_status ae_dhead_read_map(ae_binder *b, ae_dhead *head);
-/* The tensor d2t under either of its names; NULL if there is none. */
+/* Returns the tensor d2t under either of its names; NULL if there is none. */
 ae_tensor_ref ae_dhead_find_map(const ae_gguf *gguf);
 
 #endif

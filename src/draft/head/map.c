@@ -36,7 +36,7 @@ static size_t find_repeat(const int64_t *values, int64_t *sorted, size_t n)
     return 0;
 }
 
-/* Computes the target id of entry i. False: it is not a valid id. */
+/* Computes the target id of entry i. Returns false if it is not a valid id. */
 static bool decode(map_kind kind, const int64_t *values, size_t i, int64_t n_vocab, int64_t *id)
 {
     *id = values[i];

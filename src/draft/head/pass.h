@@ -86,13 +86,13 @@ struct ae_dhead_engine {
     float *fed;         /* [n_seqs][1 + AERIE_MAX_DRAFT][n_steps][W] feedback: of the newest true row, then of drafted rows */
 };
 
-/* The width of the feature that a row reads and feeds back: W. */
+/* Returns the width of the feature that a row reads and feeds back: W. */
 static inline uint32_t ae_dhead_width(const ae_dhead_hparams *h)
 {
     const uint32_t n_streams = h->layer.hyper ? h->layer.n_streams : 1;
     return ae_dhead_traits_of(h)->reads_target ? h->n_target_embd : n_streams * h->layer.n_embd;
 }
-/* The cache that rows attend to. */
+/* Returns the cache that rows attend to. */
 static inline ae_kv *ae_dhead_kv(const ae_dhead_engine *e)
 {
     return e->kv ? e->kv : ae_engine_kv(e->target);
@@ -119,7 +119,7 @@ void ae_dhead_turn(ae_dhead_engine *engine); /* computes the rotation angles of 
 /* block_conv.c: runs a layer of DFlash2. block: the activations of the pass's rows. */
 void ae_dhead_conv_layer(ae_dhead_engine *engine, const ae_block *block, uint32_t i);
 void ae_dhead_conv_begin(ae_dhead_engine *engine); /* before a pass of blocks begins */
-/* The most tokens of ae_dhead_run_pairs. */
+/* Returns the most tokens of ae_dhead_run_pairs. */
 static inline size_t ae_dhead_n_paired(const ae_dhead_hparams *h, uint32_t n_seqs)
 {
     return h->n_pair ? (size_t)n_seqs * (1 + (size_t)h->n_block * h->n_candidates) : 0;

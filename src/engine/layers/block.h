@@ -220,10 +220,10 @@ float *ae_block_banked(const ae_block *b, const ae_net_layer *layer, bool ffn);
 bool ae_block_bank(const ae_block *b, const ae_net_layer *layer);
 void ae_block_banks_end(const ae_block *b, const ae_weight *weight);
 
-/* The gated form in which products apply an activation. */
+/* Returns the gated form in which products apply an activation. */
 ae_glu ae_block_glu(ae_activation activation);
 
-/* A product whose input is the stream, normed if norm is not NULL; ae_block_output adds a weight to it. */
+/* Returns a product whose input is the stream, normed if norm is not NULL; ae_block_output adds a weight to it. */
 ae_matmul ae_block_input(const ae_block *b, const float *norm, const float *bias);
 void ae_block_matmul(const ae_block *b, const ae_matmul *m);
 void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, float *y, size_t stride, bool add);

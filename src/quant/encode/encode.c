@@ -19,7 +19,7 @@ void ae_encode_clean(const float *x, size_t n, float limit, float *out)
     }
 }
 
-/* The largest finite, non-negative weight; the bits of such floats ascend with their values. */
+/* Returns the largest finite, non-negative weight; the bits of such floats ascend with their values. */
 static float largest_weight(const float *w, size_t n)
 {
     int32_t most = 0, bits;

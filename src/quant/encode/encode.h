@@ -53,13 +53,13 @@ void ae_encode_take(ae_encode_runs *runs, int n, int n_runs, int group, ae_encod
 void ae_encode_collect(ae_encode_runs *runs);
 /* Rounds scale[] (or min[]) of the runs to f16: the bits go to half[], and scale[] gets the rounded values. */
 void ae_encode_f16_scales(const ae_encode_runs *runs, float *scale, uint16_t *half);
-/* Number of runs of n weights from run `first` to the end of n_all weights, at most AE_LANES. */
+/* Returns the number of runs of n weights from run `first` to the end of n_all weights, at most AE_LANES. */
 static inline int ae_encode_n_runs(size_t n_all, size_t first)
 {
     return n_all - first < AE_LANES ? (int)(n_all - first) : AE_LANES;
 }
 
-/* A scale as f16, saturated instead of infinite. */
+/* Returns a scale as f16, saturated instead of infinite. */
 uint16_t ae_encode_f16_scale(float d);
 
 /* floor(v) as an integer, cut to [lo, hi]; NaN gives lo. */

@@ -133,7 +133,7 @@ static inline float q_of(const ae_grid_search *s, unsigned entry)
     return s->q[0][entry & 255] + s->q[1][entry >> 8];
 }
 
-/* An integer that grows with v; for equal v, the smaller i gives the larger key. */
+/* Returns an integer that grows with v; for equal v, the smaller i gives the larger key. */
 static inline int64_t key_of(float v, int i)
 {
     int32_t bits;

@@ -45,7 +45,7 @@ typedef struct ae_grid_search {
  * are those of entries. */
 void ae_grid_find(ae_grid_search *s, const ae_grid *grid, const float *a, const float *w, int factor, int shift, bool flip,
                   ae_grid_hull *hull);
-/* The element of an entry whose sign is wrong. */
+/* Returns the element of an entry whose sign is wrong. */
 int ae_grid_flipped(const ae_grid *grid, const float *a, uint32_t entry);
 
 /* The hull of the points of both. `mark` is added to b's indices. */
@@ -53,7 +53,7 @@ void ae_grid_join(const ae_grid_hull *a, const ae_grid_hull *b, uint32_t mark, a
 /* The hull of a and b side by side; a point's index is a's index + (b's index << shift). */
 void ae_grid_add(const ae_grid_hull *a, const ae_grid_hull *b, int shift, ae_grid_hull *out);
 
-/* Index of the best point for a scale. */
+/* Returns the index of the best point for a scale. */
 static inline int ae_grid_best(const ae_grid_hull *hull, float scale)
 {
     int i = 0;

@@ -129,13 +129,13 @@ typedef struct sums {
     float p, q;
 } sums;
 
-/* How much smaller the error is than with all zeros. */
+/* Returns how much smaller the error is than with all zeros. */
 static float gain(sums s, float scale)
 {
     return scale * (2.0f * s.p - scale * s.q);
 }
 
-/* The sums of the best points of sub-block i for a scale. */
+/* Returns the sums of the best points of sub-block i for a scale. */
 static sums sums_at(const iq_work *work, const iq_form *form, int way, int i, float scale)
 {
     const int n = form->n_sub / 8;
@@ -154,8 +154,8 @@ static int n_ways(const iq_form *form)
     return form->delta == DELTA_OF_SUB_BLOCK ? 2 : 1;
 }
 
-/* The best scale for sub-block i. It goes from small scales to large ones; wherever a group's best point changes, it tries the
- * least-squares scale for the points that are best there. */
+/* Returns the best scale for sub-block i. It goes from small scales to large ones; wherever a group's best point changes, it
+ * tries the least-squares scale for the points that are best there. */
 static float best_scale(const iq_work *work, const iq_form *form, int i)
 {
     const int n = form->n_sub / 8;
@@ -254,7 +254,7 @@ static void fit(iq_work *work, const iq_form *form)
 
 /* ---- Packing ------------------------------------------------------------------------------------------------ */
 
-/* The signs of group g as stored: with even signs, one is made wrong if needed. */
+/* Returns the signs of group g as stored: with even signs, one is made wrong if needed. */
 static unsigned signs_of(const iq_work *work, const iq_form *form, int g)
 {
     const float *a = work->a + 8 * g;
@@ -272,7 +272,7 @@ static void pack_nibbles(const uint8_t *level, int n, uint8_t *out)
     for (int i = 0; i < n; i += 2) out[i / 2] = (uint8_t)(level[i] | level[i + 1] << 4);
 }
 
-/* The last word of 32 weights, starting with group g: four times seven signs, then the scale. */
+/* Returns the last word of 32 weights, starting with group g: four times seven signs, then the scale. */
 static uint32_t signs_and_level(const iq_work *work, const iq_form *form, int g)
 {
     uint32_t tail = (uint32_t)work->level[g / 4] << 28;

@@ -39,7 +39,7 @@ static void take(k_work *work, int n_sub, ae_encode_by by, const float *input, c
     memcpy(work->dmin, zero, sizeof zero);
 }
 
-/* The sum over the lanes of block b. */
+/* Returns the sum over the lanes of block b. */
 static float sum_of(const k_work *work, const float *lanes, int b)
 {
     float sum = 0.0f;
@@ -47,7 +47,7 @@ static float sum_of(const k_work *work, const float *lanes, int b)
     return sum;
 }
 
-/* The scale that maps block b's largest value (by magnitude) to `top`, for all its lanes; returns it as f16. */
+/* Returns the scale that maps block b's largest value (by magnitude) to `top`, for all its lanes; returns it as f16. */
 static uint16_t start_scale(const k_work *work, const float *lanes, int b, float top, float *d)
 {
     float extreme = 0.0f;

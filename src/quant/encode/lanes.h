@@ -53,7 +53,7 @@ typedef struct ae_lane_search {
                        float *sums[5]);
 } ae_lane_search;
 
-/* The levels that this machine has, the best one last; ae_lane_best returns that one. */
+/* Returns the levels that this machine has, the best one last; ae_lane_best returns that one. */
 size_t ae_lane_levels(const ae_lane_search *levels[3]);
 const ae_lane_search *ae_lane_best(void);
 

@@ -40,8 +40,8 @@ void ae_encode_iq4_nl(const float *x, const float *importance, void *blocks, siz
     }
 }
 
-/* Index of the FP4 value nearest to x / half, ties to the smaller magnitude; `half` is the scale of the
- * doubled values. Compared by products, since the inverse of the smallest scales is not finite. */
+/* Returns the index of the FP4 value nearest to x / half, ties to the smaller magnitude; `half` is the scale of the doubled
+ * values. Compared by products, since the inverse of the smallest scales is not finite. */
 static int fp4_index(float x, float half)
 {
     static const float middle[7] = {0.5f, 1.5f, 2.5f, 3.5f, 5.0f, 7.0f, 10.0f};
@@ -89,7 +89,7 @@ void ae_encode_mxfp4(const float *x, const float *importance, void *blocks, size
     }
 }
 
-/* The e4m3 code whose half is the largest not above `half`; codes 0 .. 0x7e ascend. */
+/* Returns the e4m3 code whose half is the largest not above `half`; codes 0 .. 0x7e ascend. */
 static int e4m3_below(float half)
 {
     int lo = 0, hi = 0x7e;

@@ -107,7 +107,7 @@ static bool is_young(const ae_controller *c, const ae_network *net)
     return net->n_tried < YOUNG + 2 * (c->n_drawing ? c->n_drawing - 1 : 0);
 }
 
-/* The cost of trying the network again: getting ready, and one draft. */
+/* Returns the cost of trying the network again: getting ready, and one draft. */
 static double trial_cost(const ae_controller *c, const ae_network *net)
 {
     const double warm = net->paused ? c->options.n_warm * net->upkeep / c->cost.plain : 0;
@@ -331,7 +331,7 @@ static ae_option best_option(ae_controller *c, uint32_t n_most, double base, dou
     return found;
 }
 
-/* The expected loss of the option against the alternative, in plain passes. */
+/* Returns the expected loss of the option against the alternative, in plain passes. */
 static double expected_loss(const ae_controller *c, const ae_option *o, double n_rows, double base, double sway)
 {
     double rate[AERIE_MAX_DRAFT + 1], sum[AERIE_MAX_DRAFT + 1] = {0};

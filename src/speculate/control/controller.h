@@ -147,7 +147,8 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *round, const ae_r
 
 /* Whether all networks are paused in the next rounds, so that they need not keep their state. */
 bool ae_controller_is_paused(const ae_controller *c);
-/* The network that drafts in this round, if any does. *active has a bit for each network that may draft in the next rounds. */
+/* Returns the network that drafts in this round, if any does. *active has a bit for each network that may draft in the next
+ * rounds. */
 uint32_t ae_controller_network(const ae_controller *c, uint32_t *active);
 
 #endif

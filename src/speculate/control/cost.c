@@ -139,8 +139,9 @@ double ae_cost_ngrams(const ae_cost *c, uint32_t n)
     return t->n_seen ? (double)t->typical : 0;
 }
 
-/* The baseline: tokens that a pass without drafts is worth. These are the tokens that it draws, and its prompt rows, counted as
- * the tokens that plain decoding draws in the same time. Without them, any draft would seem to pay beside a long prompt. */
+/* Returns the baseline: tokens that a pass without drafts is worth. These are the tokens that it draws, and its prompt rows,
+ * counted as the tokens that plain decoding draws in the same time. Without them, any draft would seem to pay beside a long
+ * prompt. */
 static double worth(const ae_cost *c, const ae_round *r)
 {
     ae_line decoding;

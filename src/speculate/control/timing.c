@@ -21,7 +21,7 @@ static uint32_t bin_of(uint32_t size)
     return AE_TIME_EXACT + 8 * octave + part;
 }
 
-/* The lower quartile. */
+/* Returns the lower quartile. */
 static float typical_of(const float *x, uint32_t n)
 {
     float sorted[AE_TIME_SAMPLES];
@@ -98,7 +98,7 @@ double ae_line_at(const ae_line *line, double size)
     return low + (high - low) * (size - a) / (b - a);
 }
 
-/* An upper bound: the work can be split into several runs of the line's last size. */
+/* Returns an upper bound: the work can be split into several runs of the line's last size. */
 static float most_after(const ae_line *line, float size)
 {
     const float last = line->size[line->n - 1], goes = size / last;

@@ -36,7 +36,7 @@ typedef struct ae_curve {
 void ae_curve_add(ae_curve *curve, uint32_t size, double seconds, uint32_t clock);
 /* Forgets bins that were last measured after `after` on the clock, except the bin of size `except`. */
 void ae_curve_forget(ae_curve *curve, uint32_t after, uint32_t except);
-/* The bin of a size. */
+/* Returns the bin of a size. */
 const ae_times *ae_curve_times(const ae_curve *curve, uint32_t size);
 /* Whether the time was measured often and lately enough to be used alone. */
 bool ae_times_trusted(const ae_times *times, uint32_t clock);

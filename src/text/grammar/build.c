@@ -54,7 +54,7 @@ static bool grow(ae_gbuild *b, void **items, uint32_t n, uint32_t *capacity, siz
     return true;
 }
 
-/* The new node; 0 after a failure, when no result is ever used. */
+/* Returns the new node; 0 after a failure, when no result is ever used. */
 uint32_t ae_gbuild_node(ae_gbuild *b, uint8_t kind)
 {
     void *items = b->nodes;

@@ -130,11 +130,11 @@ typedef struct ae_gkeys {
     uint32_t n, capacity, table_size;
 } ae_gkeys;
 
-/* The number of a triple, which is added if it is new; AE_GNONE without memory. */
+/* Returns the number of a triple, which is added if it is new; AE_GNONE without memory. */
 uint32_t ae_gkeys_add(ae_gkeys *keys, uint32_t a, uint32_t b, uint32_t c);
 void ae_gkeys_free(ae_gkeys *keys);
 
-/* The rule of that name, which is added if it is new. */
+/* Returns the rule of that name, which is added if it is new. */
 uint32_t ae_gbuild_rule_named(ae_gbuild *build, const char *name, size_t n, uint32_t line, uint32_t column);
 /* Adds a rule that no GBNF text can refer to. `name` (may be NULL) is for messages and is copied. */
 uint32_t ae_gbuild_rule(ae_gbuild *build, const char *name);

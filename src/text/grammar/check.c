@@ -214,7 +214,8 @@ static aerie_status check_rules(ae_gbuild *b, const char *what, aerie_error *err
 
 /* ---- Packing ------------------------------------------------------------------------------------- */
 
-/* The node reached from `node` by empty moves without a choice. Stops after 256 moves, where any node on the way is right. */
+/* Returns the node reached from `node` by empty moves without a choice. Stops after 256 moves, where any node on the way is
+ * right. */
 static uint32_t behind(const ae_gbuild *b, uint32_t node)
 {
     for (int i = 0; i < 256; i++) {

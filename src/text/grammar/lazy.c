@@ -64,7 +64,7 @@ static void close_finder(finder *f)
     }
 }
 
-/* false: not enough memory. */
+/* Returns false if memory is short. */
 static bool finder_create(finder *f, const word *words, size_t n_words)
 {
     size_t most = 1;

@@ -266,7 +266,7 @@ static void link_newest(ae_constraint *c, uint32_t i)
 }
 
 /* Walks the tokens that begin with one byte: node `i`, a child of the trie's root, and its descendants. *n: how many of them
- * are allowed. false: no room for the states on the way. */
+ * are allowed. Returns false if there is no room for the states on the way. */
 static bool walk_part(ae_constraint *c, uint32_t i, uint64_t *words, uint32_t *n)
 {
     const ae_token_trie *t = c->trie;
@@ -297,7 +297,7 @@ static bool walk_part(ae_constraint *c, uint32_t i, uint64_t *words, uint32_t *n
 }
 
 /* One pass over the trie. may_flush: if there is no room for a part, all states but the current one are dropped and the part is
- * walked again, so that each part needs room for itself only. false: not even that was enough. */
+ * walked again, so that each part needs room for itself only. Returns false if not even that was enough. */
 static bool walk(ae_constraint *c, bool may_flush, uint64_t *words, uint32_t *n_set)
 {
     const ae_token_trie *t = c->trie;
@@ -314,7 +314,7 @@ static bool walk(ae_constraint *c, bool may_flush, uint64_t *words, uint32_t *n_
     return true;
 }
 
-/* The entry of the current state's mask; NO_MASK if limits prevent one. */
+/* Returns the entry of the current state's mask; NO_MASK if limits prevent one. */
 static uint32_t find_mask(ae_constraint *c)
 {
     ae_matcher *m = &c->matcher;

@@ -56,17 +56,18 @@ const uint64_t *ae_constraint_mask(ae_constraint *constraint, uint32_t *n);
  * tokens may come where the text may end. Returns how many tokens may come. */
 uint32_t ae_constraint_apply(ae_constraint *constraint, const float *logits, bool with_end, float *out);
 
-/* The current state, from which ae_constraint_behind walks drafts. States are valid until the current state moves or a mask is
- * computed. */
+/* Returns the current state, from which ae_constraint_behind walks drafts. States are valid until the current state moves or a
+ * mask is computed. */
 ae_gstate ae_constraint_now(const ae_constraint *constraint);
-/* The state after a token at `state`. AE_GSTATE_DEAD: not allowed; AE_GSTATE_FULL: no room to tell. */
+/* Returns the state after a token at `state`. AE_GSTATE_DEAD: not allowed; AE_GSTATE_FULL: no room to tell. */
 ae_gstate ae_constraint_behind(ae_constraint *constraint, ae_gstate state, int32_t token);
 bool ae_constraint_may_end_at(const ae_constraint *constraint, ae_gstate state);
-/* The longest token whose bytes are all that can follow at `state`, *next the state after it; -1 where there is a choice. */
+/* Returns the longest token whose bytes are all that can follow at `state`, *next the state after it; -1 where there is a
+ * choice. */
 int32_t ae_constraint_forced(ae_constraint *constraint, ae_gstate state, ae_gstate *next);
 
 const ae_constraint_stats *ae_constraint_stats_get(const ae_constraint *constraint);
-/* Bytes of memory that the constraint takes. */
+/* Returns the bytes of memory that the constraint takes. */
 size_t ae_constraint_bytes(const ae_constraint *constraint);
 
 #endif

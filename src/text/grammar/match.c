@@ -80,7 +80,7 @@ static uint32_t mix(uint32_t a, uint32_t b)
     return (uint32_t)(h >> 32) ^ (uint32_t)h;
 }
 
-/* The cell (node, tail); 0 when there is no room. */
+/* Returns the cell (node, tail); 0 when there is no room. */
 static uint32_t cell_of(ae_matcher *m, uint32_t node, uint32_t tail)
 {
     uint32_t at = mix(node, tail) & (2 * AE_MATCHER_CELLS - 1);
@@ -125,7 +125,7 @@ static uint32_t state_slot(const ae_matcher *m, const uint32_t *cells, uint32_t 
     return at;
 }
 
-/* The state that is this set of stacks (sorted here). */
+/* Returns the state that is this set of stacks (sorted here). */
 static ae_gstate state_of(ae_matcher *m, uint32_t *cells, uint32_t n, bool may_end)
 {
     bool found;

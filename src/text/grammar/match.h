@@ -61,10 +61,10 @@ aerie_status ae_grammar_check_start(const ae_grammar *grammar, aerie_error *erro
 /* The current state is the grammar's beginning. MEMORY; LIMIT when even that is too ambiguous. */
 aerie_status ae_matcher_init(ae_matcher *matcher, const ae_grammar *grammar, aerie_error *error);
 void ae_matcher_free(ae_matcher *matcher);
-/* Bytes of memory that a matcher takes. */
+/* Returns the bytes of memory that a matcher takes. */
 size_t ae_matcher_bytes(const ae_grammar *grammar);
 
-/* Returns to the beginning; cached states are kept. false: not enough room even without them. */
+/* Returns to the beginning; cached states are kept. Returns false if there is not enough room even without them. */
 bool ae_matcher_restart(ae_matcher *matcher);
 /* Moves the current state along the bytes of a token; there must be room for the states after all of them at once. false,
  * without a move: not a text of the grammar, or limit_hit. */
@@ -74,7 +74,7 @@ void ae_matcher_flush(ae_matcher *matcher);
 
 ae_gstate ae_matcher_find_step(ae_matcher *matcher, ae_gstate state, uint32_t class);
 
-/* The state after a byte. */
+/* Returns the state after a byte. */
 static inline ae_gstate ae_matcher_step(ae_matcher *m, ae_gstate state, uint8_t byte)
 {
     if (state < AE_GSTATE_FIRST) return state;
@@ -93,7 +93,7 @@ static inline bool ae_matcher_is_complete(const ae_matcher *m, ae_gstate state)
 {
     return ae_matcher_may_end(m, state) && !m->states[state].n;
 }
-/* The only byte that can follow, or -1 (also where the text may end). */
+/* Returns the only byte that can follow, or -1 (also where the text may end). */
 int ae_matcher_forced_byte(ae_matcher *matcher, ae_gstate state);
 
 #endif

@@ -79,7 +79,7 @@ bool ae_schema_multiples(ae_schema *s, ae_gpiece *piece, const ae_schema_multipl
 
 enum { MAX_FACTOR = 65536, MAX_PLACES = 9 };
 
-/* value > 0 as factor / 10^places; false: it does not fit. */
+/* value > 0 as factor / 10^places. Returns false if it does not fit. */
 static bool read_multiple(const json_t *value, uint64_t *factor, uint32_t *places)
 {
     char digits[AE_DOUBLE_TEXT + 24];
@@ -101,7 +101,7 @@ static bool read_multiple(const json_t *value, uint64_t *factor, uint32_t *place
     return true;
 }
 
-/* The least common multiple of both; false: too large. */
+/* The least common multiple of both. Returns false if it is too large. */
 static bool join(ae_schema_multiple *m, uint64_t factor, uint32_t places)
 {
     uint64_t a = m->factor, b = factor, x, y;

@@ -94,7 +94,8 @@ static bool may_end(const decimal *lo, const decimal *hi, bool tight_lo, bool ti
     return !tight_hi || k < strlen(hi->fraction) || !hi->strict;
 }
 
-/* The texts that may follow the whole part: nothing, or a point and digits. lo, hi: bounds whose whole part it is, or NULL. */
+/* Returns the texts that may follow the whole part: nothing, or a point and digits. lo, hi: bounds whose whole part it is, or
+ * NULL. */
 static ae_gpiece fraction_between(ae_schema *s, const decimal *lo, const decimal *hi)
 {
     static const decimal none = {0, "", false};

@@ -251,7 +251,7 @@ static bool count_items(ae_schema *s, const ae_conjuncts *set, uint32_t *min, ui
 
 enum { MAX_UNIQUE = 64, MAX_UNIQUE_STEPS = 16384 };
 
-/* The conjunct that wants items to differ, NULL if none does. */
+/* Returns the conjunct that wants items to differ, NULL if none does. */
 static const json_t *wants_unique(ae_schema *s, const ae_conjuncts *set)
 {
     const json_t *wanting = NULL;
@@ -264,7 +264,7 @@ static const json_t *wants_unique(ae_schema *s, const ae_conjuncts *set)
     return wanting;
 }
 
-/* The rules of the different values that items can have, into rules [MAX_UNIQUE]; false: they are not few. */
+/* The rules of the different values that items can have, into rules [MAX_UNIQUE]. Returns false if they are not few. */
 static bool unique_rules(ae_schema *s, const ae_conjuncts *set, uint32_t *rules, uint32_t *n)
 {
     ae_conjuncts about;
@@ -301,7 +301,7 @@ static uint32_t count_steps(uint32_t n, uint32_t max)
     return (uint32_t)steps;
 }
 
-/* A node for each set of values that were written. rules [n]: the values. */
+/* Returns a node for each set of values that were written. rules [n]: the values. */
 static ae_gpiece unique_array(ae_schema *s, const uint32_t *rules, uint32_t n, uint32_t min, uint32_t max)
 {
     const ae_gpiece open = open_with(s, "["), close = ae_gbuild_text(&s->b, "]"), last = ae_schema_ws(s);

@@ -70,7 +70,7 @@ static void negate(ranges *x)
     x->n = n;
 }
 
-/* \d \w \s and opposites: adds them; false: `letter` is none of these. */
+/* \d \w \s and opposites: adds them. Returns false if `letter` is none of these. */
 static bool add_named(regex *r, ranges *out, char letter)
 {
     static const ae_grange digits[] = {{'0', '9'}};
@@ -302,7 +302,7 @@ static ae_gpiece read_choices(regex *r)
     return choices;
 }
 
-/* The outermost alternatives, each with its own anchors. */
+/* Returns the outermost alternatives, each with its own anchors. */
 static ae_gpiece read_whole(regex *r)
 {
     const ae_gpiece choices = ae_gbuild_never(r->b);

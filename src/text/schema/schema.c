@@ -55,7 +55,7 @@ static void one_line(char *text)
         if ((unsigned char)*text < 0x20) *text = ' ';
 }
 
-/* The place of a schema, "#" where it has none; NULL without memory. */
+/* Returns the place of a schema, "#" where it has none; NULL without memory. */
 static const char *place_of(const ae_schema *s, const json_t *schema, ae_buf *path)
 {
     ae_buf_adds(path, "#");
@@ -542,7 +542,7 @@ static bool grow_memos(ae_schema *s)
     return true;
 }
 
-/* The memo of a set; *fresh: it was made now. */
+/* Returns the memo of a set; *fresh: it was made now. */
 static uint32_t memo_of(ae_schema *s, const ae_conjuncts *set, bool *fresh)
 {
     if (!grow_memos(s)) return AE_GNONE;

@@ -100,18 +100,18 @@ void ae_schema_fail_memory(ae_schema *s);
 __attribute__((format(printf, 4, 5)))
 #endif
 void ae_schema_pass_over(ae_schema *s, const json_t *schema, const char *what, const char *format, ...);
-/* Turns the failure of a part that may be passed over into a warning; false: it stays. */
+/* Turns the failure of a part that may be passed over into a warning. Returns false if it stays. */
 bool ae_schema_forgive(ae_schema *s, const json_t *schema, const char *what);
 /* Adds a schema (true, false, an object) with all it refers to. `from`: for messages. */
 void ae_schema_add(ae_schema *s, ae_conjuncts *set, const json_t *schema, const json_t *from);
-/* The rule of a set; AE_GNONE when nothing satisfies it (or after a failure). */
+/* Returns the rule of a set; AE_GNONE when nothing satisfies it (or after a failure). */
 uint32_t ae_schema_compile(ae_schema *s, const ae_conjuncts *set);
 /* Types that a set leaves, and those that a schema's keywords other than "type" are about. */
 unsigned ae_schema_types(ae_schema *s, const ae_conjuncts *set);
 unsigned ae_schema_implied(const json_t *schema);
-/* The list of alternatives (anyOf, oneOf) of a schema, NULL if it has none. */
+/* Returns the list of alternatives (anyOf, oneOf) of a schema, NULL if it has none. */
 const json_t *ae_schema_alternatives(ae_schema *s, const json_t *schema);
-/* A count >= 0 of a keyword, `missing` where it is absent. */
+/* Returns a count >= 0 of a keyword, `missing` where it is absent. */
 uint32_t ae_schema_count(ae_schema *s, const json_t *schema, const char *keyword, uint32_t missing);
 
 /* ---- values.c: lists of values, const json_t * in a buffer ------------------------------------- */
@@ -120,10 +120,10 @@ uint32_t ae_schema_count(ae_schema *s, const json_t *schema, const char *keyword
 bool ae_schema_has_values(ae_schema *s, const ae_conjuncts *set);
 /* Adds the values that all conjuncts leave. */
 void ae_schema_add_values(ae_schema *s, const ae_conjuncts *set, ae_buf *values);
-/* Makes them one choice; false: there are none. Frees the list. */
+/* Makes them one choice. Returns false if there are none. Frees the list. */
 bool ae_schema_choose(ae_schema *s, ae_gpiece choices, ae_buf *values);
-/* Adds all values of a set that is at most `max` values, whether by enum and const, null and boolean, or alternatives of these;
- * false: it is not, and values may hold some. */
+/* Adds all values of a set that is at most `max` values, whether by enum and const, null and boolean, or alternatives of these.
+ * Returns false if it is not, and values may hold some. */
 bool ae_schema_few(ae_schema *s, const ae_conjuncts *set, size_t max, ae_buf *values);
 /* One value as JSON has it: 1 is 1.0, and the order of keys does not matter. */
 bool ae_schema_same(const json_t *a, const json_t *b);
@@ -141,11 +141,11 @@ uint32_t ae_schema_any_integer(ae_schema *s);
 uint32_t ae_schema_string_char(ae_schema *s);
 /* One character of normalized ranges, in a string, with its shortest escape. */
 ae_gpiece ae_schema_char(ae_schema *s, const ae_grange *ranges, size_t n);
-/* A string, with its quotation marks. */
+/* Returns a string, with its quotation marks. */
 ae_gpiece ae_schema_text(ae_schema *s, const char *text, size_t n);
 /* One of n values. */
 ae_gpiece ae_schema_values(ae_schema *s, const json_t *const *values, size_t n);
-/* A key that is none of the object's keys. */
+/* Returns a key that is none of the object's keys. */
 ae_gpiece ae_schema_other_key(ae_schema *s, const json_t *keys);
 
 /* ---- object.c, _number.c, _regex.c: one type each ------------------------------------------------- */
@@ -154,7 +154,7 @@ ae_gpiece ae_schema_object(ae_schema *s, const ae_conjuncts *set);
 ae_gpiece ae_schema_array(ae_schema *s, const ae_conjuncts *set);
 ae_gpiece ae_schema_string(ae_schema *s, const ae_conjuncts *set);
 ae_gpiece ae_schema_number(ae_schema *s, const ae_conjuncts *set, bool fractions);
-/* A string that the regular expression matches; for messages, of `schema`. */
+/* Returns a string that the regular expression matches; for messages, of `schema`. */
 ae_gpiece ae_schema_regex(ae_schema *s, const char *text, size_t n, const json_t *schema);
 
 /* ---- monitor.c: what counts while the rest is matched -------------------------------------------- */
@@ -162,7 +162,7 @@ ae_gpiece ae_schema_regex(ae_schema *s, const char *text, size_t n, const json_t
 #define AE_SCHEMA_MAX_PRODUCT 65536u /* pairs of a node and a count */
 
 /* The strings of `piece`, whose characters have their shortest escapes, of min to max characters (AE_GNONE: unlimited).
- * *piece.start is AE_GNONE if there are none. False: too many combinations, and the piece is as it was. */
+ * *piece.start is AE_GNONE if there are none. Returns false if too many combinations, and the piece is as it was. */
 bool ae_schema_lengths(ae_schema *s, ae_gpiece *piece, uint32_t min, uint32_t max);
 
 /* The number that every number of a set is a multiple of: factor / 10^places. */

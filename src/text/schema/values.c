@@ -30,7 +30,7 @@ static bool is_allowed(const json_t *schema, const json_t *from, const json_t *v
     return found && (!one || json_equal(one, value));
 }
 
-/* How many values the other lists hold: each value of the first is looked for in them. */
+/* Returns how many values the other lists hold: each value of the first is looked for in them. */
 static size_t count_others(const ae_conjuncts *set, const json_t *first)
 {
     size_t n = 0;
@@ -39,7 +39,7 @@ static size_t count_others(const ae_conjuncts *set, const json_t *first)
     return n;
 }
 
-/* The first conjunct with enum or const; NULL: there is none. */
+/* Returns the first conjunct with enum or const; NULL: there is none. */
 static const json_t *first_of(ae_schema *s, const ae_conjuncts *set)
 {
     const json_t *first = NULL;

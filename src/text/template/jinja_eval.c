@@ -285,7 +285,7 @@ static aerie_status make_macro(ae_jinja_run *r, const ae_jinja_node *node, ae_va
     return AERIE_OK;
 }
 
-/* Index of a keyword argument, n_named if absent. */
+/* Returns the index of a keyword argument, n_named if absent. */
 static size_t find_named(const ae_jinja_args *args, const ae_string *name)
 {
     size_t i = 0;

@@ -87,7 +87,7 @@ static size_t skip_space(const lexer *l, size_t at)
     return at;
 }
 
-/* End of text[from..to) without the whitespace at its end. */
+/* Returns the end of text[from..to) without the whitespace at its end. */
 static size_t strip_end(const lexer *l, size_t from, size_t to)
 {
     while (to > from) {
@@ -101,7 +101,7 @@ static size_t strip_end(const lexer *l, size_t from, size_t to)
     return to;
 }
 
-/* End of the data text[from..to) in front of a tag with this sign (0 if none). */
+/* Returns the end of the data text[from..to) in front of a tag with this sign (0 if none). */
 static size_t data_end(const lexer *l, size_t from, size_t to, char sign, bool is_variable)
 {
     if (sign == '-') return strip_end(l, from, to);
@@ -112,7 +112,7 @@ static size_t data_end(const lexer *l, size_t from, size_t to, char sign, bool i
     return skip_space(l, line) >= to ? line : to;
 }
 
-/* The end of a tag such as "%}" at `at`, with its sign and what it swallows; 0 if it is not there. */
+/* Returns the end of a tag such as "%}" at `at`, with its sign and what it swallows; 0 if it is not there. */
 static size_t tag_end(const lexer *l, size_t at, const char *close, bool trim, bool plus)
 {
     if (at < l->n && l->text[at] == '-' && looking_at(l, at + 1, close)) return skip_space(l, at + 3);
@@ -145,7 +145,7 @@ static size_t skip_digits(const lexer *l, size_t at)
     }
 }
 
-/* End of a float at `at`, or `at`. */
+/* Returns the end of a float at `at`, or `at`. */
 static size_t skip_float(const lexer *l, size_t at)
 {
     if (at > 0 && l->text[at - 1] == '.') return at;
@@ -303,7 +303,7 @@ static aerie_status lex_string(lexer *l)
 
 /* ---- Inside tags ------------------------------------------------------------------------ */
 
-/* End of the name at `at`, or `at`: letters, marks, digits and connectors of any script. */
+/* Returns the end of the name at `at`, or `at`: letters, marks, digits and connectors of any script. */
 static size_t skip_name(const lexer *l, size_t at)
 {
     while (at < l->n) {

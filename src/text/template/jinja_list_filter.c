@@ -364,7 +364,7 @@ static aerie_status slice(ae_jinja_run *r, const ae_jinja_call *call, ae_value *
     return AERIE_OK;
 }
 
-/* The value of a keyword argument, NULL if it is not given. */
+/* Returns the value of a keyword argument, NULL if it is not given. */
 static const ae_value *named(const ae_jinja_args *args, const char *name)
 {
     for (size_t i = 0; i < args->n_named; i++)

@@ -123,7 +123,7 @@ static inline ae_value ae_value_of_string(const ae_string *s) { return (ae_value
 
 /* ---- Things on the heap; the functions that return bool give false when it is exhausted ---- */
 
-/* A string of n bytes to be filled in by the caller with valid UTF-8 and then sealed. */
+/* Returns a string of n bytes to be filled in by the caller with valid UTF-8 and then sealed. */
 ae_string *ae_string_alloc(ae_value_heap *heap, size_t n);
 void ae_string_seal(ae_string *string); /* counts code points, hashes; sets the NUL */
 /* Copy of text[0..n); bad UTF-8 is replaced. NULL when exhausted. */
@@ -140,7 +140,7 @@ bool ae_value_object_set(ae_value_heap *heap, ae_value object, ae_value key, ae_
 bool ae_value_object_put(ae_value_heap *heap, ae_value object, const char *key, ae_value value);
 
 bool ae_value_is_key(ae_value key);
-/* The value after a key, or NULL. */
+/* Returns the value after a key, or NULL. */
 ae_value *ae_object_find(const ae_object *object, ae_value key);
 ae_value *ae_object_find_string(const ae_object *object, const ae_string *key);
 
@@ -150,7 +150,7 @@ ae_value *ae_object_find_string(const ae_object *object, const ae_string *key);
 size_t ae_utf8_decode(const char *text, size_t n, uint32_t *code);
 /* Writes at most 4 bytes; the number written. */
 size_t ae_utf8_encode(uint32_t code, char *out);
-/* Length of the valid sequence at text, 0 if it is not one (no surrogates, no overlong forms). */
+/* Returns the length of the valid sequence at text, 0 if it is not one (no surrogates, no overlong forms). */
 size_t ae_utf8_valid(const char *text, size_t n);
 /* Whitespace as Python's str.isspace sees it. */
 bool ae_utf8_is_space(uint32_t code);

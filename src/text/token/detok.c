@@ -6,7 +6,7 @@
 #include "text/token/unicode.h"
 #include "text/token/vocab_int.h"
 
-/* The bytes of a token. Unused tokens have none, and neither have control tokens unless `special`. */
+/* Returns the bytes of a token. Unused tokens have none, and neither have control tokens unless `special`. */
 const char *ae_vocab_piece_view(const ae_vocab *vocab, int32_t token, bool special, uint32_t *n)
 {
     *n = 0;

@@ -186,7 +186,7 @@ static aerie_status add_fragment(encoder *e, const char *text, size_t begin, siz
     return ae_pretok_run(&e->vocab->pretok, &e->memory->pretok, text + begin, end - begin, add_word, e, e->error);
 }
 
-/* The end of the white space at `at`. */
+/* Returns the end of the white space at `at`. */
 static size_t skip_space(const char *text, size_t at, size_t n)
 {
     uint32_t n_bytes;
@@ -194,8 +194,8 @@ static size_t skip_space(const char *text, size_t at, size_t n)
     return at;
 }
 
-/* The special token at `at`, or -1. A control token must end before the next plain stretch begins; user-defined tokens are
- * found everywhere. Moves *i_plain to the first stretch that ends after `at`. */
+/* Returns the special token at `at`, or -1. A control token must end before the next plain stretch begins; user-defined tokens
+ * are found everywhere. Moves *i_plain to the first stretch that ends after `at`. */
 static int32_t match_at(const ae_vocab *vocab, const ae_specials *set, const char *text, size_t at, size_t n,
                         const ae_encode_options *options, size_t *i_plain)
 {

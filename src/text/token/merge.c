@@ -43,7 +43,7 @@ bool ae_merger_reserve_all(ae_merger *merger, size_t n)
     return true;
 }
 
-/* The order in which the pair merges, NONE if it does not; *id is the symbol that it becomes. */
+/* Returns the order in which the pair merges, NONE if it does not; *id is the symbol that it becomes. */
 static uint32_t pair_order(const ae_vocab *vocab, const char *word, const ae_symbol *a, const ae_symbol *b, int32_t *id)
 {
     if (!vocab->merges) {

@@ -215,7 +215,7 @@ static aerie_status run_step(run *r, int i_step, size_t begin, size_t end)
     return AERIE_OK;
 }
 
-/* A copy in which each ill-formed byte is a control character, so that offsets stay the same; NULL: no memory. */
+/* Returns a copy in which each ill-formed byte is a control character, so that offsets stay the same; NULL: no memory. */
 static const char *well_formed(ae_buf *copy, const char *text, size_t n)
 {
     ae_buf_clear(copy);
@@ -230,7 +230,7 @@ static const char *well_formed(ae_buf *copy, const char *text, size_t n)
 
 /* ---- Memory of the patterns --------------------------------------------------------------- */
 
-/* Creates the PCRE2 objects that do not exist yet; false: no memory. */
+/* Creates the PCRE2 objects that do not exist yet. Returns false if memory is short. */
 static bool complete(ae_pretok_memory *m, const ae_pretok *pretok)
 {
     if (!m->general) m->general = pcre2_general_context_create(match_alloc, match_free, NULL);

@@ -45,9 +45,9 @@ void ae_pretok_memory_free(ae_pretok_memory *memory);
 aerie_status ae_pretok_run(const ae_pretok *pretok, ae_pretok_memory *memory, const char *text, size_t n,
                            ae_pretok_word *word, void *context, aerie_error *error);
 
-/* The names of the known rule that cuts text as the expressions [n] do, or NULL. Each expression cuts every piece that the one
- * before it left. Names are separated by spaces; the first names the family. ignore_merges: words that are tokens are not
- * merged. */
+/* Returns the names of the known rule that cuts text as the expressions [n] do, or NULL. Each expression cuts every piece that
+ * the one before it left. Names are separated by spaces; the first names the family. ignore_merges: words that are tokens are
+ * not merged. */
 const char *ae_pretok_match(const char *const *patterns, size_t n, bool ignore_merges);
 
 /* For tests: the rule of `name` with the scanner of its last step replaced by the pattern that it

@@ -52,7 +52,7 @@ typedef struct ae_pretok_rule {
 
 extern const ae_pretok_rule ae_pretok_rules[]; /* ends with names == NULL */
 
-/* End of the piece that begins at pos < end. */
+/* Returns the end of the piece that begins at pos < end. */
 size_t ae_scan_gpt2(const char *text, size_t pos, size_t end);
 /* *clean, with scan->powers: if beyond pos, the white space from pos on ends there and holds no newline. At first 0. */
 size_t ae_scan_llama3(const char *text, size_t pos, size_t end, const ae_scan *scan, size_t *clean);
@@ -60,10 +60,10 @@ size_t ae_scan_camel(const char *text, size_t pos, size_t end, const ae_scan *sc
 size_t ae_scan_numbers(const char *text, size_t pos, size_t end, uint32_t n_group);
 size_t ae_scan_newlines(const char *text, size_t pos, size_t end);
 size_t ae_scan_lines(const char *text, size_t pos, size_t end);
-/* The next run of digits to be cut into threes at or after pos: its begin, and its length in characters through *n_digits (0:
- * none). *stop: where the run ends, or `end`. */
+/* Returns the next run of digits to be cut into threes at or after pos: its begin, and its length in characters through
+ * *n_digits (0: none). *stop: where the run ends, or `end`. */
 size_t ae_scan_threes(const char *text, size_t pos, size_t end, ae_threes which, size_t *n_digits, size_t *stop);
-/* Where the trailing white space of text[begin, end) begins. */
+/* Returns where the trailing white space of text[begin, end) begins. */
 size_t ae_scan_trailing(const char *text, size_t begin, size_t end);
 
 #endif

@@ -111,7 +111,7 @@ static size_t more_numbers(const char *text, size_t pos, size_t end, uint32_t n_
     return pos;
 }
 
-/* The alternatives that both families have after words: numbers, punctuation, white space. */
+/* Returns the alternatives that both families have after words: numbers, punctuation, white space. */
 static size_t scan_rest(const char *text, size_t pos, size_t end, const ae_scan *scan, uint16_t letters, size_t *clean)
 {
     uint32_t n, n_next;
@@ -142,9 +142,9 @@ size_t ae_scan_llama3(const char *text, size_t pos, size_t end, const ae_scan *s
     return scan_rest(text, pos, end, scan, scan->letters, clean);
 }
 
-/* The end of upper*lower+ at pos, or pos if it does not match. The greedy upper* gives characters
- * back until a caseless one can match lower+; all after that one are upper case only, so it ends the
- * word. *upper_end is where upper* ended, for the second alternative. */
+/* Returns the end of upper*lower+ at pos, or pos if it does not match. The greedy upper* gives characters back until a caseless
+ * one can match lower+; all after that one are upper case only, so it ends the word. *upper_end is where upper* ended, for the
+ * second alternative. */
 static size_t camel_word(const char *text, size_t pos, size_t end, size_t *upper_end)
 {
     size_t at = pos, caseless = pos;

@@ -304,7 +304,7 @@ void ae_special_free(ae_specials *set)
     *set = (ae_specials){0};
 }
 
-/* The first index in [lo, hi) of a token whose byte at `depth` is >= wanted. All of them are longer than `depth`. */
+/* Returns the first index in [lo, hi) of a token whose byte at `depth` is >= wanted. All of them are longer than `depth`. */
 static uint32_t lower(const ae_vocab *vocab, const ae_specials *set, uint32_t lo, uint32_t hi, uint32_t depth,
                       unsigned wanted)
 {

@@ -44,7 +44,7 @@ uint32_t ae_uni_encode(uint32_t code, char out[4]);
 
 bool ae_uni_is_valid(const char *text, size_t n);
 
-/* How many bytes at the end of text[0..n) begin a character but do not finish it: 0..3. */
+/* Returns how many bytes at the end of text[0..n) begin a character but do not finish it: 0..3. */
 uint32_t ae_uni_incomplete(const char *text, size_t n);
 
 extern const uint16_t ae_uni_ascii[128]; /* class of each ASCII character */

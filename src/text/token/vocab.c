@@ -97,7 +97,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The byte of "<0xAB>", or -1. */
+/* Returns the byte of "<0xAB>", or -1. */
 static int byte_of(const char *text, size_t n)
 {
     if (n != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
@@ -364,7 +364,7 @@ static aerie_status load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *erro
     return load_template(vocab, gguf, error);
 }
 
-/* The number of tokens of a file whose tokenizer is unknown; 0: it does not say. */
+/* Returns the number of tokens of a file whose tokenizer is unknown; 0: it does not say. */
 static uint64_t count_ids(const ae_gguf *gguf)
 {
     const ae_gguf_kv *tokens = ae_gguf_kv_find(gguf, "tokenizer.ggml.tokens");

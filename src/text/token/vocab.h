@@ -43,13 +43,13 @@ bool ae_vocab_adds_bos(const ae_vocab *vocab);
 bool ae_vocab_adds_eos(const ae_vocab *vocab);
 /* As numbered in the file: aerie_token_type. */
 int ae_vocab_type(const ae_vocab *vocab, int32_t token);
-/* The id of a special token, or -1. gguf: the vocabulary's file. */
+/* Returns the id of a special token, or -1. gguf: the vocabulary's file. */
 int32_t ae_vocab_special(const ae_vocab *vocab, const ae_gguf *gguf, aerie_special which);
-/* A sentence about the keys of the file that were ignored; "" if there were none. */
+/* Returns a sentence about the keys of the file that were ignored; "" if there were none. */
 const char *ae_vocab_warning(const ae_vocab *vocab);
 /* "bpe/smollm", "spm", ... for messages. */
 const char *ae_vocab_kind(const ae_vocab *vocab);
-/* The model's chat template text, NUL-terminated; NULL if it has none. */
+/* Returns the model's chat template text, NUL-terminated; NULL if it has none. */
 const char *ae_vocab_chat_template(const ae_vocab *vocab);
 
 typedef struct ae_encode_options {
@@ -93,7 +93,7 @@ typedef struct ae_detok {
 } ae_detok;
 
 void ae_detok_add(ae_detok *detok, int32_t token, ae_buf *out);
-/* The first half of ae_detok_add: the bytes [*n] that the token adds to the text, lent by the vocabulary. */
+/* Returns the first half of ae_detok_add: the bytes [*n] that the token adds to the text, lent by the vocabulary. */
 const char *ae_detok_piece(ae_detok *detok, int32_t token, uint32_t *n);
 /* The second half of ae_detok_add: takes bytes [n], appends the characters that are complete. */
 void ae_detok_bytes(ae_detok *detok, const char *bytes, size_t n, ae_buf *out);

@@ -64,7 +64,7 @@ void ae_strings_free(ae_strings *strings)
     *strings = (ae_strings){0};
 }
 
-/* The slot that holds the string, or the free one where it belongs. */
+/* Returns the slot that holds the string, or the free one where it belongs. */
 static ae_key_slot *slot_of(const ae_vocab *vocab, uint32_t hash, const char *bytes, size_t n)
 {
     for (uint32_t i = hash & vocab->slot_mask;; i = (i + 1) & vocab->slot_mask) {

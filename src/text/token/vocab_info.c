@@ -11,7 +11,7 @@ bool ae_vocab_adds_eos(const ae_vocab *vocab)
     return vocab->add_eos;
 }
 
-/* The first control token of one of these spellings, or -1. */
+/* Returns the first control token of one of these spellings, or -1. */
 static int32_t find_control(const ae_vocab *vocab, const char *const *spellings, size_t n)
 {
     for (int32_t i = 0; i < vocab->n_tokens; i++) {

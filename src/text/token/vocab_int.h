@@ -117,7 +117,7 @@ uint32_t ae_keys_hash(uint64_t seed, const char *bytes, size_t n);
 int32_t ae_keys_find(const ae_vocab *vocab, const char *bytes, size_t n); /* symbol, or -1 */
 const ae_merge *ae_merges_find(const ae_vocab *vocab, int32_t left, int32_t right);
 aerie_status ae_keys_build(ae_vocab *vocab, aerie_error *error);
-/* The symbol of a string, added if it is new; -1 when out of memory or room. */
+/* Returns the symbol of a string, added if it is new; -1 when out of memory or room. */
 int32_t ae_keys_intern(ae_vocab *vocab, const char *bytes, size_t n);
 aerie_status ae_merges_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error);
 
@@ -157,7 +157,7 @@ aerie_status ae_rwkv_text(const ae_vocab *vocab, const char *text, size_t n, ae_
 
 /* special.c */
 aerie_status ae_special_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error);
-/* The longest of the tokens at text[0..n), or -1. */
+/* Returns the longest of the tokens at text[0..n), or -1. */
 int32_t ae_special_match(const ae_vocab *vocab, const ae_specials *set, const char *text, size_t n);
 void ae_special_free(ae_specials *set);
 

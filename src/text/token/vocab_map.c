@@ -68,8 +68,8 @@ typedef struct token_table {
     uint32_t mask;
 } token_table;
 
-/* The slot that holds a token of that class and those bytes, or the free slot where it belongs. At most half of the slots are
- * in use, so the search ends. */
+/* Returns the slot that holds a token of that class and those bytes, or the free slot where it belongs. At most half of the
+ * slots are in use, so the search ends. */
 static int32_t *table_slot(const token_table *t, token_class class, const char *bytes, uint32_t n)
 {
     uint32_t at = ae_keys_hash(t->vocab->seed + (uint64_t)class, bytes, n) & t->mask;
@@ -131,7 +131,7 @@ static void link_by_bytes(ae_vocab_map *map, const token_table *drafts, int look
     }
 }
 
-/* The token that ends a turn: EOT, or EOS where there is no EOT. */
+/* Returns the token that ends a turn: EOT, or EOS where there is no EOT. */
 static int32_t turn_end(const ae_vocab *vocab)
 {
     return vocab->eot >= 0 ? vocab->eot : vocab->eos;
@@ -334,7 +334,7 @@ static bool begins_word(const ae_vocab *vocab, const int32_t *tokens, size_t beg
     return n && is_white(piece[0]) && !(n_before && is_white(before[n_before - 1]));
 }
 
-/* The end of the word that begins at tokens[begin]; its text is left in r->spelling. */
+/* Returns the end of the word that begins at tokens[begin]; its text is left in r->spelling. */
 static size_t read_word(ae_retext *r, const int32_t *tokens, size_t n, size_t begin)
 {
     const ae_vocab *vocab = r->map->target;

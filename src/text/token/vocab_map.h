@@ -35,7 +35,7 @@ const ae_overlap *ae_vocab_map_overlap(const ae_vocab_map *map);
 /* Errors: UNSUPPORTED, with the figures and the names of both models, if the overlap is too small. */
 aerie_status ae_vocab_map_check(const ae_vocab_map *map, const char *target_name, const char *draft_name, aerie_error *error);
 
-/* The pairs, ascending in target ids: targets[i] and drafts[i] are the same; each id occurs once. */
+/* Returns the pairs, ascending in target ids: targets[i] and drafts[i] are the same; each id occurs once. */
 uint32_t ae_vocab_map_pairs(const ae_vocab_map *map, const int32_t **targets, const int32_t **drafts);
 
 /* Results of ae_vocab_map_to_draft that are not tokens. */

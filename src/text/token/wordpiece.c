@@ -26,7 +26,7 @@ static void add_token(words *w, int32_t id)
     if (id >= 0 && !ae_tokens_add(w->out, id)) w->failed = true;
 }
 
-/* The longest token at word[at..n): its id, and its length through *length. -1 if there is none. */
+/* Returns the longest token at word[at..n): its id, and its length through *length. -1 if there is none. */
 static int32_t longest(const words *w, size_t at, size_t *length)
 {
     size_t n = w->n - at;

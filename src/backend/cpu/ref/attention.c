@@ -87,7 +87,7 @@ static float of_planes(const int32_t *sums, uint32_t n)
     return n == 1 ? (float)sums[0] : fmaf((float)sums[0], 128.0f, (float)sums[1]);
 }
 
-/* The level of one of the two codes of 4 bits in a byte. */
+/* Returns the level of one of the two codes of 4 bits in a byte. */
 static int32_t level4(int8_t byte, bool high)
 {
     static const int8_t levels[] = AE_KV4_LEVELS;
@@ -95,7 +95,7 @@ static int32_t level4(int8_t byte, bool high)
     return code < 8 ? -levels[7 - code] : levels[code - 8];
 }
 
-/* The dot product over n values of the row, from element `at` on; rows of `dim`. */
+/* Returns the dot product over n values of the row, from element `at` on; rows of `dim`. */
 static float dot_part(const view *w, int32_t slot, uint32_t dim, uint32_t at, uint32_t n, const int32_t *codes)
 {
     const uint32_t place = (uint32_t)slot % AE_KV_PAGE;
@@ -184,13 +184,13 @@ static void values_latent_f32(const view *w, int32_t first, int32_t last, const 
     }
 }
 
-/* The first element of the latent part in a padded row. */
+/* Returns the first element of the latent part in a padded row. */
 static uint32_t latent_at(const ae_attn_tile *t)
 {
     return (uint32_t)AE_LATENT_DIM(t->n_rope);
 }
 
-/* The length of a padded row. */
+/* Returns the length of a padded row. */
 static uint32_t latent_dim(const ae_attn_tile *t)
 {
     return latent_at(t) + (uint32_t)AE_LATENT_DIM(t->head_dim);

@@ -17,7 +17,7 @@ static uint32_t key_of(float score)
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-/* The k-th highest of n keys (k from 1), and how many that are equal to it are among the k highest. */
+/* Returns the k-th highest of n keys (k from 1), and how many that are equal to it are among the k highest. */
 static uint32_t find_least(const float *score, uint32_t n, uint32_t k, uint32_t *n_equal)
 {
     uint32_t prefix = 0, known = 0; /* the key's upper bits, and which these are */

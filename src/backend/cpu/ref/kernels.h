@@ -145,7 +145,7 @@ static inline size_t ae_run_bytes(const ae_packed *p, uint32_t n)
     return n ? (size_t)ae_run_lines(n) * p->code_bits * AE_LINE : 0;
 }
 
-/* Bytes of the codes of a weight, enough for either order. */
+/* Returns the bytes of the codes of a weight, enough for either order. */
 static inline size_t ae_code_bytes(const ae_packed *p)
 {
     const uint32_t full = p->n_panels / p->run_panels, rest = p->n_panels % p->run_panels;
@@ -349,7 +349,7 @@ static inline int32_t ae_attn_first_seen(const ae_attn_tile *tile, const ae_attn
     return first > query->first ? first : query->first;
 }
 
-/* The last factor of a query's weighted values. */
+/* Returns the last factor of a query's weighted values. */
 static inline float ae_attn_finish(const ae_attn_tile *tile, const ae_attn_query *query, float m, float l)
 {
     if (!tile->has_sinks) return 1.0f / l;
@@ -388,7 +388,7 @@ static inline uint16_t ae_kv_half(float x)
 #define AE_KV8_CODES(head_dim) (AE_KV_PAGE * AE_KV8_DIM(head_dim))
 #define AE_KV4_DIM(head_dim) (((size_t)(head_dim) + 31) / 32 * 32) /* of values of 4 bits */
 
-/* The bytes of K and of V in a page of a layer and head. */
+/* Returns the bytes of K and of V in a page of a layer and head. */
 static inline size_t ae_kv_key_bytes(ae_kv_type type, uint32_t head_dim)
 {
     return AE_KV8_CODES(head_dim) * ae_kv_key_bits(type) / 8;
@@ -400,7 +400,7 @@ static inline size_t ae_kv_value_bytes(ae_kv_type type, uint32_t head_dim)
     return AE_KV_PAGE * (bits == 4 ? AE_KV4_DIM(head_dim) : AE_KV8_DIM(head_dim)) * bits / 8;
 }
 
-/* The bytes of a page of a layer and head. */
+/* Returns the bytes of a page of a layer and head. */
 static inline size_t ae_kv_head_bytes(ae_kv_type type, uint32_t head_dim)
 {
     if (ae_kv_key_bits(type))
@@ -419,7 +419,7 @@ static inline size_t ae_kv_v_at(uint32_t head_dim, uint32_t place, uint32_t i)
     return (place / 4 * AE_KV8_DIM(head_dim) + i) * 4 + place % 4;
 }
 
-/* The block h of the turn. */
+/* Returns the block h of the turn. */
 static inline uint32_t ae_kv8_turn(uint32_t head_dim)
 {
     return head_dim & (~head_dim + 1);
@@ -438,7 +438,7 @@ static inline size_t ae_kv4_v_at(uint32_t head_dim, uint32_t place, uint32_t i)
     return (place / 4 * (AE_KV4_DIM(head_dim) / 2) + i / 32 * 16 + i % 16) * 4 + place % 4;
 }
 
-/* The scales of K; those of V follow. */
+/* Returns the scales of K; those of V follow. */
 static inline float *ae_kv_scales(const void *page, ae_kv_type type, uint32_t head_dim)
 {
     return (float *)((uintptr_t)page + ae_kv_key_bytes(type, head_dim) + ae_kv_value_bytes(type, head_dim));
@@ -447,27 +447,27 @@ static inline float *ae_kv_scales(const void *page, ae_kv_type type, uint32_t he
 /* The padded length of a part of latent rows. */
 #define AE_LATENT_DIM(n) AE_KV8_DIM(n)
 
-/* The number of planes of codes. */
+/* Returns the number of planes of codes. */
 static inline uint32_t ae_latent_planes(ae_kv_type type)
 {
     const uint32_t bits = ae_kv_key_bits(type);
     return bits == 8 || bits == 4 ? 1 : 2;
 }
 
-/* The bytes of a page of latent rows. */
+/* Returns the bytes of a page of latent rows. */
 static inline size_t ae_latent_bytes(ae_kv_type type, uint32_t head_dim, uint32_t n_rope)
 {
     if (type == AE_KV_F32) return (size_t)AE_KV_PAGE * (n_rope + head_dim) * sizeof(float);
     return AE_KV_PAGE * (ae_latent_planes(type) * (AE_LATENT_DIM(n_rope) + AE_LATENT_DIM(head_dim)) + 2 * sizeof(float));
 }
 
-/* The scales of the latent part; those of the rotated part follow. */
+/* Returns the scales of the latent part; those of the rotated part follow. */
 static inline float *ae_latent_scales(const void *page, uint32_t n_planes, uint32_t head_dim, uint32_t n_rope)
 {
     return (float *)((uintptr_t)page + AE_KV_PAGE * n_planes * (AE_LATENT_DIM(n_rope) + AE_LATENT_DIM(head_dim)));
 }
 
-/* The high digit of a code of 15 bits; the low digit is code - 128 * high. */
+/* Returns the high digit of a code of 15 bits; the low digit is code - 128 * high. */
 static inline int32_t ae_latent_high(int32_t code) { return (code + 64) >> 7; }
 
 /* ---- Recurrent state -------------------------------------------------------------------------------- */
@@ -688,7 +688,7 @@ void ae_pack_panels(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_
 /* Packs one unit of 16 rows: `block` is the first row's block, the others follow at `stride` bytes. Returns the next position
  * in scales. */
 typedef uint8_t *ae_pack_unit_fn(const uint8_t *block, size_t stride, uint8_t *codes, uint8_t *scales);
-/* The packer of a type; NULL for a type without a packer of its own (pack_fast.c). */
+/* Returns the packer of a type; NULL for a type without a packer of its own (pack_fast.c). */
 ae_pack_unit_fn *ae_pack_fast(uint32_t type);
 
 #endif

@@ -30,7 +30,7 @@ void ae_ref_state_absorb(float *s, uint32_t key_dim, float alpha, const float *k
             s[i * AE_STATE_TILE + j] = fmaf(alpha, s[i * AE_STATE_TILE + j], k[i] * d[j]);
 }
 
-/* The dot product of column j. */
+/* Returns the dot product of column j. */
 static float dot(const float *s, const float *k, uint32_t key_dim, uint32_t j)
 {
     const uint32_t quarter = key_dim / 4;

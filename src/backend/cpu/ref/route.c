@@ -4,7 +4,7 @@
 #include "backend/cpu/ref/ref.h"
 #include "base/math/fmath.h"
 
-/* The sum of n values: value i belongs to expert ids[i], or to expert i if ids is NULL. */
+/* Returns the sum of n values: value i belongs to expert ids[i], or to expert i if ids is NULL. */
 static float sum_of(const float *p, const uint32_t *ids, uint32_t n)
 {
     float a[16] = {0};
@@ -66,7 +66,7 @@ static bool takes_all_weight(const ae_routing *r)
     return r->n_full > r->n_used && !r->renorm && r->gate != AE_GATE_SOFTMAX_CHOSEN;
 }
 
-/* The sum of p over the n_full experts with the highest scores; chosen: scratch. */
+/* Returns the sum of p over the n_full experts with the highest scores; chosen: scratch. */
 static float best_sum(const ae_routing *r, const float *score, const float *p, bool *chosen)
 {
     float a[16] = {0};

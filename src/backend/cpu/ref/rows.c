@@ -254,7 +254,7 @@ float ae_ref_quant_query(const float *q, uint32_t head_dim, int32_t *codes)
     return quant_wide(x, head_dim, codes);
 }
 
-/* inf / inf is a NaN, too. */
+/* inf / inf is a NaN too. */
 float ae_ref_quant_row(const float *x, uint32_t n, int8_t *codes)
 {
     const float d = quant_best(x, n, 64, codes);
@@ -263,7 +263,7 @@ float ae_ref_quant_row(const float *x, uint32_t n, int8_t *codes)
     return d;
 }
 
-/* The level for |y|. */
+/* Returns the level for |y|. */
 static float level4(float y)
 {
     static const float limits[] = AE_KV4_LIMITS;
@@ -273,7 +273,7 @@ static float level4(float y)
     return levels[i];
 }
 
-/* The code of y; of a NaN 0. */
+/* Returns the code of y; of a NaN 0. */
 static uint8_t code4(float y)
 {
     static const float limits[] = AE_KV4_LIMITS;

@@ -138,8 +138,8 @@ static const char *state_name(const ae_emu_thread *thread)
                                             : "waits at ae_sync";
 }
 
-/* Called when every lane has run: performs the warp's operation if all lanes have reached it. True: the warp can go on at
- * once. */
+/* Called when every lane has run: performs the warp's operation if all lanes have reached it. Returns true if the warp can go
+ * on at once. */
 static bool warp_settle(ae_emu_engine *e, uint32_t at)
 {
     ae_emu_warp *w = &e->warps[at];
@@ -189,7 +189,7 @@ static void stuck(ae_emu_engine *e)
                 ae_emu_name(sync->file), sync->line, e->n_done);
 }
 
-/* Called when no warp can go on: completes the barrier of the block if all threads have reached it. False: all have
+/* Called when no warp can go on: completes the barrier of the block if all threads have reached it. Returns false if all have
  * returned. */
 static bool barrier_settle(ae_emu_engine *e)
 {

@@ -123,7 +123,7 @@ AE_HD static inline uint32_t ae_gpu_attention_room_common(ae_gpu_attention_room 
     return r->arrived + 16;
 }
 
-/* The layout for attention_merge; see attn_merge. */
+/* Returns the layout for attention_merge; see attn_merge. */
 AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_merge(const ae_gpu_kv_form *form, uint32_t Q)
 {
     ae_gpu_attention_room r;
@@ -147,8 +147,8 @@ AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_of(const ae_gpu_
     return r;
 }
 
-/* The layout for caches of codes. Each part of a row of digits is padded to 64 bytes, which a matrix instruction reads. Rows
- * are an odd multiple of 64 bytes long, so that the lanes of a load use all banks. */
+/* Returns the layout for caches of codes. Each part of a row of digits is padded to 64 bytes, which a matrix instruction reads.
+ * Rows are an odd multiple of 64 bytes long, so that the lanes of a load use all banks. */
 AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_codes(const ae_gpu_kv_form *form)
 {
     const uint32_t Q = AE_ATTENTION_CODES;

@@ -218,7 +218,7 @@ template <int n> AE_DEV void ae_copy_wait(void) { asm volatile("cp.async.wait_gr
 template <class T> AE_DEV T ae_max(T x, T y) { return x > y ? x : y; }
 template <class T> AE_DEV T ae_min(T x, T y) { return x < y ? x : y; }
 
-/* The sum of v over the block's threads before this one; all of them call it. totals: (shared) a word for each warp. */
+/* Returns the sum of v over the block's threads before this one; all of them call it. totals: (shared) a word for each warp. */
 AE_DEV uint32_t ae_sum_before(uint8_t *totals, uint32_t v)
 {
     const uint32_t t = ae_thread(), lane = t % 32;

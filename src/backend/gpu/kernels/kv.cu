@@ -9,7 +9,7 @@ AE_KERNEL(kv_page, ae_gpu_kv_page_args, 256)
         ((uint4 *)a.to)[i] = ae_load16((const uint4 *)a.from + i);
 }
 
-/* The byte offset of unit i of the row of a place: the groups of the key, those of the value, then the scales. */
+/* Returns the byte offset of unit i of the row of a place: the groups of the key, those of the value, then the scales. */
 AE_DEV uint32_t unit_at(const ae_gpu_kv_form *f, uint32_t i, uint32_t place)
 {
     const uint32_t n = f->scale_at / (AE_KV_PAGE * AE_GPU_KV_GROUP), n_keys = f->n_planes * f->groups;

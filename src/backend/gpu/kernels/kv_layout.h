@@ -84,7 +84,7 @@ AE_HD static inline bool ae_gpu_kv_is_turned(const ae_gpu_kv_form *f)
     return f->value_half || (f->n_rope && f->has_scales);
 }
 
-/* A plain layer: each head of a position is head_dim f32, which lie as values do. */
+/* Returns a plain layer: each head of a position is head_dim f32, which lie as values do. */
 AE_HD static inline ae_gpu_kv_form ae_gpu_kv_form_plain(uint32_t head_dim)
 {
     ae_gpu_kv_form f = ae_gpu_kv_form_of(AE_KV_F32, head_dim, 0);
@@ -93,7 +93,7 @@ AE_HD static inline ae_gpu_kv_form ae_gpu_kv_form_plain(uint32_t head_dim)
     return f;
 }
 
-/* The block of a head in a page. */
+/* Returns the block of a head in a page. */
 AE_HD static inline uint8_t *ae_gpu_kv_block(const ae_gpu_kv_view *view, uint32_t page, uint32_t head)
 {
     return view->base + (uint64_t)page * view->page_bytes + (uint64_t)head * view->form.bytes;
@@ -105,14 +105,14 @@ AE_HD static inline uint32_t ae_gpu_kv_key_at(const ae_gpu_kv_form *f, uint32_t 
     return ((plane * f->groups + g) * AE_KV_PAGE + place) * AE_GPU_KV_GROUP;
 }
 
-/* Group g of the value of a place, in plane 0; the other one is value_bytes further. Not for latent rows, whose value is groups
- * rope_groups to groups of the key. */
+/* Returns group g of the value of a place, in plane 0; the other one is value_bytes further. Not for latent rows, whose value
+ * is groups rope_groups to groups of the key. */
 AE_HD static inline uint32_t ae_gpu_kv_value_at(const ae_gpu_kv_form *f, uint32_t g, uint32_t place)
 {
     return f->value_at + (place * f->value_groups + g) * AE_GPU_KV_GROUP;
 }
 
-/* The scale of a place: i 0 of the key or of the latent part, 1 of the value or of the rotated part. */
+/* Returns the scale of a place: i 0 of the key or of the latent part, 1 of the value or of the rotated part. */
 AE_HD static inline uint32_t ae_gpu_kv_scale_at(const ae_gpu_kv_form *f, uint32_t i, uint32_t place)
 {
     return f->scale_at + (i * AE_KV_PAGE + place) * (uint32_t)sizeof(float);
@@ -120,7 +120,7 @@ AE_HD static inline uint32_t ae_gpu_kv_scale_at(const ae_gpu_kv_form *f, uint32_
 
 /* ---- Rows as they are saved: the same bytes on every device ---------------------------------------- */
 
-/* Bytes of a plane of a key, or of a latent row, and of a value. */
+/* Returns the bytes of a plane of a key, or of a latent row, and of a value. */
 AE_HD static inline uint32_t ae_gpu_kv_key_row(const ae_gpu_kv_form *f)
 {
     return f->key_half ? (f->head_dim + 1) / 2 : (f->n_rope + f->head_dim) * f->width;
@@ -131,15 +131,15 @@ AE_HD static inline uint32_t ae_gpu_kv_value_row(const ae_gpu_kv_form *f)
     return f->value_half ? (f->head_dim + 1) / 2 : f->head_dim * f->width;
 }
 
-/* The bytes of a place of a head as kv_read gives them: the key's elements plane by plane, the value's, then the scales; of
- * latent rows plane by plane the rotated part, then the latent one, then the scales. */
+/* Returns the bytes of a place of a head as kv_read gives them: the key's elements plane by plane, the value's, then the
+ * scales; of latent rows plane by plane the rotated part, then the latent one, then the scales. */
 AE_HD static inline uint32_t ae_gpu_kv_row_bytes(const ae_gpu_kv_form *f)
 {
     const uint32_t n = f->n_planes * ae_gpu_kv_key_row(f) + f->value_planes * ae_gpu_kv_value_row(f);
     return n + (f->has_scales ? 2 * (uint32_t)sizeof(float) : 0);
 }
 
-/* The byte offset in a block of byte i of such a row. */
+/* Returns the byte offset in a block of byte i of such a row. */
 AE_HD static inline uint32_t ae_gpu_kv_saved_at(const ae_gpu_kv_form *f, uint32_t i, uint32_t place)
 {
     const uint32_t key = ae_gpu_kv_key_row(f), value = ae_gpu_kv_value_row(f), keys = f->n_planes * key;
@@ -154,7 +154,7 @@ AE_HD static inline uint32_t ae_gpu_kv_saved_at(const ae_gpu_kv_form *f, uint32_
     return ae_gpu_kv_key_at(f, i / key, at / AE_GPU_KV_GROUP, place) + at % AE_GPU_KV_GROUP;
 }
 
-/* The bits of byte i of such a row that belong to codes: the last byte of an odd number of codes of 4 bits has 4. */
+/* Returns the bits of byte i of such a row that belong to codes: the last byte of an odd number of codes of 4 bits has 4. */
 AE_HD static inline uint8_t ae_gpu_kv_saved_bits(const ae_gpu_kv_form *f, uint32_t i)
 {
     const uint32_t keys = f->n_planes * ae_gpu_kv_key_row(f), n = keys + f->value_planes * ae_gpu_kv_value_row(f);

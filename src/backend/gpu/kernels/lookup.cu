@@ -11,7 +11,7 @@ typedef struct table_row {
     uint32_t n_in;
 } table_row;
 
-/* The code of column k; the words of each 32 have the order 0 4 1 5 2 6 3 7. */
+/* Returns the code of column k; the words of each 32 have the order 0 4 1 5 2 6 3 7. */
 AE_DEV float code_at(const table_row &t, uint32_t k)
 {
     const uint32_t word = k / 4 % 8, at = (k & ~31u) + (word % 4 * 2 + word / 4) * 4 + k % 4;
@@ -57,7 +57,7 @@ AE_DEV float decode(const table_row &t, uint32_t form, uint32_t k)
 AE_DEV float half_at(const uint8_t *p) { return ae_half(static_cast<uint16_t>(p[0] | p[1] << 8)); }
 AE_DEV int32_t bit_at(const uint8_t *bits, uint32_t i) { return bits[i / 8] >> (i % 8) & 1; }
 
-/* The nibble of element e of 32, of 16 bytes. */
+/* Returns the nibble of element e of 32, of 16 bytes. */
 AE_DEV int32_t nibble_at(const uint8_t *qs, uint32_t e) { return e < 16 ? qs[e] & 15 : qs[e - 16] >> 4; }
 
 /* Types with f32 scales: element e of a block of 32. */

@@ -30,13 +30,13 @@ AE_DEV column column_of(const ae_gpu_recur_args *a)
     return c;
 }
 
-/* The column among those of all heads. */
+/* Returns the column among those of all heads. */
 AE_DEV size_t value_of(const ae_gpu_state_view *v, const column *c)
 {
     return (size_t)c->head * v->value_dim + c->j;
 }
 
-/* The sum of the quarters' sums: (0 + 2) + (1 + 3). */
+/* Returns the sum of the quarters' sums: (0 + 2) + (1 + 3). */
 AE_DEV float sum_quarters(float sum)
 {
     sum = sum + ae_shfl_xor(sum, 2 * AE_GPU_STATE_COLUMNS);
@@ -54,7 +54,7 @@ template <int n> AE_DEV void put_vector(float *room, uint32_t which, const float
         AE_STORE_SHARED(float, to + i / (key_dim / 4) * (n + 4) + i % (key_dim / 4), from[i]);
 }
 
-/* The lane's quarter of a vector. */
+/* Returns the lane's quarter of a vector. */
 template <int n> AE_DEV const float *own(const float *room, const column *c, uint32_t which)
 {
     return room + which * AE_GPU_STATE_KEYS(n) + c->p * (n + 4);

@@ -7,7 +7,7 @@
 #include "backend/gpu/kernels/sums.h"
 #include "base/math/double.h"
 
-/* The run of a row; n_runs: none. */
+/* Returns the run of a row; n_runs: none. */
 AE_DEV uint32_t run_of(const ae_gpu_state_rows *rows, uint32_t row)
 {
     for (uint32_t i = 0; i < rows->n_runs; i++) {
@@ -25,7 +25,7 @@ AE_DEV float conv_x(const ae_gpu_conv_args *a, uint32_t row, uint32_t channel)
     return a->x2 ? a->x[at] * a->x2[at] : a->x[at];
 }
 
-/* The row `back` places before a run's first one; 1: the newest. */
+/* Returns the row `back` places before a run's first one; 1: the newest. */
 AE_DEV float row_before(const ae_gpu_conv_args *a, uint32_t i_run, uint32_t back, uint32_t channel)
 {
     const ae_gpu_state_view *v = &a->view;
@@ -35,7 +35,7 @@ AE_DEV float row_before(const ae_gpu_conv_args *a, uint32_t i_run, uint32_t back
     return v->plane[(uint64_t)run->seq * v->plane_floats + (size_t)at * v->n_channels + channel];
 }
 
-/* The weights of a channel, or NULL: 1 and -1. */
+/* Returns the weights of a channel, or NULL: 1 and -1. */
 AE_DEV const float *taps_of(const ae_gpu_conv_args *a, uint32_t channel)
 {
     const float *weight = a->weight;
@@ -96,7 +96,7 @@ AE_DEV void conv_move_on(const ae_gpu_conv_args *a, uint32_t i_run, uint32_t cha
     }
 }
 
-/* The channel of a thread of block i; at least first + n: it has none. */
+/* Returns the channel of a thread of block i; at least first + n: it has none. */
 AE_DEV uint32_t channel_of(const ae_gpu_conv_args *a, uint32_t i)
 {
     return a->first + i * AE_GPU_STATE_BLOCK + ae_thread();
@@ -164,7 +164,7 @@ AE_DEV void prepare_keyed(const ae_gpu_recur_args *a, uint32_t row, uint32_t h, 
     if (!lane) a->beta[(size_t)row * a->view.n_heads + h] = sigmoid_of(a->b[(size_t)row * a->ab_stride + h]);
 }
 
-/* The sum of (k * r) * u over a head's keys. */
+/* Returns the sum of (k * r) * u over a head's keys. */
 AE_DEV float bonus_of(const float *k, const float *r, const float *u, uint32_t n, uint32_t lane)
 {
     float low = 0, high = 0;
@@ -175,7 +175,7 @@ AE_DEV float bonus_of(const float *k, const float *r, const float *u, uint32_t n
     return ae_warp_sum64(low, high);
 }
 
-/* The decays of a head of WKV, its keys and its bonus; with WKV7 what is erased and written, too. */
+/* The decays of a head of WKV, its keys and its bonus; with WKV7 what is erased and written too. */
 AE_DEV void prepare_wkv(const ae_gpu_recur_args *a, uint32_t row, uint32_t h, uint32_t lane)
 {
     const ae_gpu_state_view *v = &a->view;

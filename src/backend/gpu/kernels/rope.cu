@@ -149,7 +149,7 @@ AE_DEV float rounding_error(float x, float inv)
     return ae_fma(x, inv, AE_EXP_MAGIC - ae_add_magic(x, inv));
 }
 
-/* The one of AE_QUANT_TOPS with the least squared error. */
+/* Returns the one of AE_QUANT_TOPS with the least squared error. */
 AE_DEV float best_top(const float *x, uint32_t n, float top, uint32_t lane)
 {
     const float tops[AE_QUANT_TRIES] = AE_QUANT_TOPS;
@@ -191,7 +191,7 @@ AE_DEV float level_error(float y)
     return fabsf(y) - nearest;
 }
 
-/* The one of AE_KV4_TOPS with the least squared error. */
+/* Returns the one of AE_KV4_TOPS with the least squared error. */
 AE_DEV float best_top4(const float *x, uint32_t n, float top, uint32_t lane)
 {
     const float tops[AE_KV4_TRIES] = AE_KV4_TOPS;
@@ -240,7 +240,7 @@ AE_DEV coding code_row4(const float *x, uint32_t n, uint32_t lane)
     return top > 1e-30f ? coding{t / top, top / t, 0, true} : coding{0, 0, 0, true};
 }
 
-/* The code of 4 bits. */
+/* Returns the code of 4 bits. */
 AE_DEV uint32_t code4_of(const coding *c, float x)
 {
     const float limit[] = AE_KV4_LIMITS, y = x * c->inv;

@@ -19,7 +19,7 @@ AE_DEV float *record_of(const ae_gpu_state_view *v, const ae_state_run *run, uin
     return v->record + ((uint64_t)run->seq * v->n_records + i) * v->record_floats;
 }
 
-/* The parts of a record after its channels. */
+/* Returns the parts of a record after its channels. */
 AE_DEV float *record_k(const ae_gpu_state_view *v, float *record) { return record + v->n_channels; }
 AE_DEV float *record_d(const ae_gpu_state_view *v, float *record)
 {

@@ -14,14 +14,14 @@ AE_DEV float ae_warp_sum64(float low, float high)
     return s;
 }
 
-/* The term of x: itself, or the square of its deviation from the mean. A mean of 0 changes no bit of x - mean. */
+/* Returns the term of x: itself, or the square of its deviation from the mean. A mean of 0 changes no bit of x - mean. */
 AE_DEV float ae_sum_step(float sum, float x, float mean, bool squares)
 {
     const float d = x - mean;
     return squares ? ae_fma(d, d, sum) : sum + d;
 }
 
-/* The sum over x [n] by a warp. */
+/* Returns the sum over x [n] by a warp. */
 AE_DEV float ae_warp_sum(const float *x, uint32_t n, float mean, bool squares, uint32_t lane)
 {
     float low = 0, high = 0;
@@ -68,8 +68,8 @@ AE_DEV float ae_sum_chunk(float sum, const float *room, uint32_t n, float mean, 
     return sum;
 }
 
-/* The sum over x [n] by a block of AE_SUM_THREADS; room: shared memory, AE_SUM_SHARED bytes. Thread k % AE_SUM_THREADS alone
- * reads x[k]. */
+/* Returns the sum over x [n] by a block of AE_SUM_THREADS; room: shared memory, AE_SUM_SHARED bytes. Thread k % AE_SUM_THREADS
+ * alone reads x[k]. */
 AE_DEV float ae_block_sum(const float *x, uint32_t n, float mean, bool squares, float *room)
 {
     const uint32_t t = ae_thread();
@@ -87,7 +87,7 @@ AE_DEV float ae_block_sum(const float *x, uint32_t n, float mean, bool squares, 
     return ae_warp_sum64(AE_LOAD_SHARED(float, sums), AE_LOAD_SHARED(float, sums + 32));
 }
 
-/* The largest of the lanes' values; a NaN is never the largest. */
+/* Returns the largest of the lanes' values; a NaN is never the largest. */
 AE_DEV float ae_warp_max(float x)
 {
     AE_UNROLL

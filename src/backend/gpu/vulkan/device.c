@@ -102,7 +102,7 @@ static aerie_status find_family(ae_gpu_device *d, const facts *f, aerie_error *e
 
 /* ---- Memory types ----------------------------------------------------------------------------------- */
 
-/* The first type with these properties, in the largest heap if `large`; UINT32_MAX: there is none. */
+/* Returns the first type with these properties, in the largest heap if `large`; UINT32_MAX: there is none. */
 static uint32_t find_type(const VkPhysicalDeviceMemoryProperties *m, VkMemoryPropertyFlags wanted, bool large)
 {
     uint32_t best = UINT32_MAX;
@@ -143,7 +143,7 @@ static aerie_status find_types(ae_gpu_device *d, aerie_error *error)
 
 /* ---- Opening ---------------------------------------------------------------------------------------- */
 
-/* Bytes of the largest allocation; AERIE_VULKAN_BLOCK: no more than that, for tests. */
+/* Returns the bytes of the largest allocation; AERIE_VULKAN_BLOCK: no more than that, for tests. */
 static uint64_t most_of(const facts *f)
 {
     const char *said = getenv("AERIE_VULKAN_BLOCK");

@@ -11,11 +11,11 @@
 void ae_vk_exam_inputs(uint32_t *a, uint32_t *b, uint32_t *c);
 /* What the processor computes: results [AE_VK_EXAM_OPERATIONS][AE_VK_EXAM_N]. */
 void ae_vk_exam_expect(const uint32_t *a, const uint32_t *b, const uint32_t *c, uint32_t *results);
-/* The operations of which any result differs, as bits. All NaNs are equal. */
+/* Returns the operations of which any result differs, as bits. All NaNs are equal. */
 uint32_t ae_vk_exam_compare(const uint32_t *want, const uint32_t *got);
-/* The name of operation i, for messages. */
+/* Returns the name of operation i, for messages. */
 const char *ae_vk_exam_name(uint32_t i);
-/* Which repairs the differences call for: 1 for fma, 2 for division and square roots. */
+/* Returns which repairs the differences call for: 1 for fma, 2 for division and square roots. */
 uint32_t ae_vk_exam_repairs(uint32_t differing);
 
 #endif

@@ -34,7 +34,7 @@ aerie_status ae_vk_fail(VkResult result, const char *call, aerie_error *error)
     return ae_fail(error, memory ? AERIE_ERROR_MEMORY : AERIE_ERROR_INTERNAL, "%s: %s (%d)", call, name, (int)result);
 }
 
-/* The name of the first function that is missing; NULL: all were found. */
+/* Returns the name of the first function that is missing; NULL: all were found. */
 static const char *find_functions(ae_vk_library *l)
 {
     PFN_vkVoidFunction symbol;

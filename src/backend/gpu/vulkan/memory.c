@@ -77,7 +77,7 @@ static uint64_t start_of(const ae_vk_block *b, bool pinned)
     return pinned ? (uint64_t)(uintptr_t)b->host : b->address;
 }
 
-/* How many blocks begin at `address` or before. */
+/* Returns how many blocks begin at `address` or before. */
 static size_t place_of(const ae_vk_blocks *blocks, uint64_t address, bool pinned)
 {
     size_t low = 0, high = blocks->n;

@@ -89,7 +89,7 @@ static uint64_t nanoseconds(double seconds)
     return seconds > 0 ? (uint64_t)(seconds * 1e9) : UINT64_MAX;
 }
 
-/* The semaphore's value: submissions that are done; UINT64_MAX: the query failed. */
+/* Returns the semaphore's value: submissions that are done; UINT64_MAX: the query failed. */
 static uint64_t progress_of(ae_gpu_device *d)
 {
     uint64_t value = 0;
@@ -345,7 +345,7 @@ aerie_status ae_vk_mark(ae_gpu_device *d, uint32_t i, aerie_error *error)
     return status;
 }
 
-/* The time of a mark in ticks; false: there is none yet. */
+/* The time of a mark in ticks. Returns false if there is none yet. */
 static bool read_mark(ae_gpu_device *d, uint32_t i, uint64_t *ticks)
 {
     return d->marks[i] > 0 && d->call.GetQueryPoolResults(d->device, d->queries, i, 1, sizeof *ticks, ticks, sizeof *ticks,

@@ -164,7 +164,7 @@ void ae_vk_close(ae_gpu_device *d);
 size_t ae_vk_max_block(const ae_gpu_device *d);
 aerie_status ae_vk_block_create(ae_gpu_device *d, uint32_t kind, size_t n, ae_vk_block *out, aerie_error *error);
 void ae_vk_block_destroy(ae_gpu_device *d, ae_vk_block *block);
-/* The block that has the n bytes from `address` on; with `pinned` `address` is a host pointer. NULL: none has. */
+/* Returns the block that has the n bytes from `address` on; with `pinned` `address` is a host pointer. NULL: none has. */
 const ae_vk_block *ae_vk_find(const ae_vk_blocks *blocks, uint64_t address, size_t n, bool pinned);
 void ae_vk_memory_info(ae_gpu_device *d, uint64_t *n_free, uint64_t *n_total);
 void *ae_vk_alloc(ae_gpu_device *d, size_t bytes);
@@ -180,7 +180,7 @@ void ae_vk_queue_destroy(ae_gpu_device *d);
 aerie_status ae_vk_drain(ae_gpu_device *d, aerie_error *error);
 /* Whether a device that was given up may still use what it was given. The mutex is held. */
 bool ae_vk_is_stuck(ae_gpu_device *d);
-/* Before closing: waits for a device that was given up once more. false: it still hangs, and nothing may be freed. */
+/* Before closing: waits for a device that was given up once more. Returns false if it still hangs, and nothing may be freed. */
 bool ae_vk_comes_back(ae_gpu_device *d);
 /* Waits for a fence, with the fill's lock held and the mutex not. */
 aerie_status ae_vk_wait_fence(ae_gpu_device *d, VkFence fence, aerie_error *error);
@@ -211,15 +211,15 @@ typedef struct ae_vk_variant {
     uint32_t kind, size, slots;
 } ae_vk_variant;
 
-/* The name and the shader of kernel i of AE_GPU_KERNELS; NULL: the driver lacks it. */
+/* Returns the name and the shader of kernel i of AE_GPU_KERNELS; NULL: the driver lacks it. */
 const char *ae_vk_kernel(uint32_t i, const ae_vk_variant **variant);
 aerie_status ae_vk_pipeline_create(ae_gpu_device *d, const ae_vk_variant *variant, VkPipeline *out, aerie_error *error);
 aerie_status ae_vk_launch(ae_gpu_device *d, uint32_t i, const uint32_t grid[3], uint32_t n_shared, const void *args,
                           aerie_error *error);
 
 /* spirv.c */
-/* A copy of a shader (the caller gives it back by ae_free) in which no operation of floats may be contracted, with those modes
- * of floats.h that the device has. *n: words, also of the copy. */
+/* Returns a copy of a shader (the caller gives it back by ae_free) in which no operation of floats may be contracted, with
+ * those modes of floats.h that the device has. *n: words, also of the copy. */
 uint32_t *ae_vk_spirv_prepare(const uint32_t *words, size_t *n, const VkPhysicalDeviceFloatControlsProperties *floats,
                               aerie_error *error);
 

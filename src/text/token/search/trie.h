@@ -33,7 +33,7 @@ typedef struct ae_trie_string {
 aerie_status ae_trie_build(ae_trie *trie, ae_trie_string *strings, size_t n, aerie_error *error);
 void ae_trie_free(ae_trie *trie);
 
-/* The node after `node` by `byte`; 0: none. */
+/* Returns the node after `node` by `byte`; 0: none. */
 static inline uint32_t ae_trie_step(const ae_trie *trie, uint32_t node, uint8_t byte)
 {
     if (node == 0) return trie->root[byte];
@@ -47,7 +47,7 @@ static inline uint32_t ae_trie_step(const ae_trie *trie, uint32_t node, uint8_t 
     return 0;
 }
 
-/* The longest string at text[0..n): its id, and its length through *length. -1 if there is none. */
+/* Returns the longest string at text[0..n): its id, and its length through *length. -1 if there is none. */
 int32_t ae_trie_longest(const ae_trie *trie, const char *text, size_t n, size_t *length);
 
 #endif

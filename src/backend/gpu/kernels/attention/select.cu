@@ -33,7 +33,7 @@ AE_DEV bool index_row_of(const ae_gpu_select_args &s, uint32_t i, index_row *r)
     return true;
 }
 
-/* The slot of a position. */
+/* Returns the slot of a position. */
 AE_DEV int32_t slot_of(const ae_gpu_select_args &s, const index_row *r, int32_t pos)
 {
     const int32_t *path = s.keys.path + static_cast<size_t>(r->row) * s.keys.path_stride;

@@ -10,7 +10,7 @@
 #define RESULT_AT (PARTS_AT + 32)
 #define ROW_AT 320
 
-/* The sum of 64 chains, of which threads 0 to 63 have one each: the tree of ae_sum64. All threads get it. */
+/* Returns the sum of 64 chains, of which threads 0 to 63 have one each: the tree of ae_sum64. All threads get it. */
 AE_DEV float sum_chains(uint8_t *shared, float a)
 {
     const uint32_t t = ae_thread();
@@ -36,7 +36,7 @@ template <int kind> AE_DEV float chain_step(float a, float v, float mean)
 
 #define AHEAD 32 /* elements of a chain that are loaded before they are added */
 
-/* The chain of a thread, of every 64th element. staged: the row is in shared memory. */
+/* Returns the chain of a thread, of every 64th element. staged: the row is in shared memory. */
 template <int kind, bool staged> AE_DEV float sum_chain(const float *x, const uint8_t *shared, uint32_t n, float mean)
 {
     float a = 0;
@@ -94,8 +94,8 @@ AE_DEV int32_t code_of(float v, float inv)
     return t == t ? static_cast<int8_t>(ae_as_bits(t) - 0x4B400000u) : 0;
 }
 
-/* The squared error of 32 elements with one scale, in each of the four lanes that have it: x[j] is element lane % 4 + 4 j. The
- * sums are ae_sum16's, with all but the last two additions inside a lane. */
+/* Returns the squared error of 32 elements with one scale, in each of the four lanes that have it: x[j] is element lane % 4 + 4
+ * j. The sums are ae_sum16's, with all but the last two additions inside a lane. */
 AE_DEV float group_error(const float *x, float inv, float d)
 {
     float a[4];
@@ -111,8 +111,8 @@ AE_DEV float group_error(const float *x, float inv, float d)
     return sum * (d * d);
 }
 
-/* The code of each lane's element and the scale of the warp's 32 elements: the best of AE_QUANT_TOPS, 127 to 120. Lanes 4 i to
- * 4 i + 3 try number i. */
+/* Returns the code of each lane's element and the scale of the warp's 32 elements: the best of AE_QUANT_TOPS, 127 to 120. Lanes
+ * 4 i to 4 i + 3 try number i. */
 AE_DEV int32_t quant_group(float v, float *scale)
 {
     const uint32_t lane = ae_thread() % 32, try_i = lane / 4;
@@ -228,7 +228,7 @@ typedef struct column {
     float x, y, z; /* y: x2 or the norm's weight; z: its bias */
 } column;
 
-/* The operands that are weights. */
+/* Returns the operands that are weights. */
 AE_DEV column load_norm(const ae_gpu_activation_args &a, uint32_t k)
 {
     column c = {0.0f, 0.0f, 0.0f};

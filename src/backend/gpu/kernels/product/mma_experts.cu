@@ -2,7 +2,7 @@
 #include "backend/gpu/kernels/args_product.h"
 #include "backend/gpu/kernels/product/mma.h"
 
-/* Fills in the jobs of an expert, which only the device knows; false: this block has nothing to do. */
+/* Fills in the jobs of an expert, which only the device knows. Returns false if this block has nothing to do. */
 AE_DEV bool experts_jobs(const ae_gpu_expert_args &a, const uint8_t *x, uint32_t block_rows, ae_mma_args *m)
 {
     if (ae_block_z() >= *a.n_active) return false;

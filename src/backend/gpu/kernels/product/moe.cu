@@ -36,7 +36,7 @@ AE_DEV float warp_max(float v)
     return v;
 }
 
-/* The sum of n values of p by id % 16; with `ids` value i belongs to expert LIST(i), else to expert i. */
+/* Returns the sum of n values of p by id % 16; with `ids` value i belongs to expert LIST(i), else to expert i. */
 AE_DEV float sum_of(const uint8_t *s, bool ids, uint32_t n)
 {
     const uint32_t lane = ae_thread() % 32;
@@ -139,7 +139,7 @@ AE_DEV void rate(const ae_gpu_route_args &a, float *logits, uint8_t *s)
     if (r.n_groups > 1) drop_groups(r, s);
 }
 
-/* The sum of p over the n_full experts with the highest scores. */
+/* Returns the sum of p over the n_full experts with the highest scores. */
 AE_DEV float best_sum(const ae_routing &r, uint8_t *s)
 {
     const uint32_t lane = ae_thread() % 32;

@@ -51,7 +51,7 @@ AE_DEV place place_of(const ae_gpu_product_args &a, uint32_t n_outs, uint32_t n_
     return p;
 }
 
-/* The block's place in a product by experts; its n_rows is 0 where the block has no rows. */
+/* Returns the block's place in a product by experts; its n_rows is 0 where the block has no rows. */
 AE_DEV place place_of(const ae_gpu_expert_args &a, uint32_t n_outs, uint32_t n_rows)
 {
     const uint32_t i = a.n_jobs > 1 && ae_block_x() >= a.job[1].first_block;
@@ -90,7 +90,7 @@ typedef struct codes {
     uint32_t w[8]; /* words in the order 0 4 1 5 2 6 3 7, as those of activations */
 } codes;
 
-/* The codes of block `half` of 32 k of a row in a record. */
+/* Returns the codes of block `half` of 32 k of a row in a record. */
 AE_DEV codes load_row(const uint8_t *record, uint32_t i, uint32_t half)
 {
     const uint8_t *p = record + AE_MMA_Q_AT(i, half, 0);
@@ -111,7 +111,7 @@ AE_DEV codes load_codes(const void *p)
     return c;
 }
 
-/* The sum of the first (h = 0) or last 16 products. */
+/* Returns the sum of the first (h = 0) or last 16 products. */
 AE_DEV int32_t dot_16(const codes &w, const codes &q, uint32_t h)
 {
     int32_t sum = ae_dp4a(w.w[h], q.w[h], 0);
@@ -225,7 +225,7 @@ AE_DEV int32_t sum_transposed(int32_t *v)
 AE_DEV int32_t low16(uint32_t v) { return static_cast<int16_t>(v); }
 AE_DEV int32_t high16(uint32_t v) { return static_cast<int32_t>(v) >> 16; }
 
-/* The sum of submin * bsum over 16 sub-blocks; bits: int8 [16] submin, b: int16 [16]. */
+/* Returns the sum of submin * bsum over 16 sub-blocks; bits: int8 [16] submin, b: int16 [16]. */
 AE_DEV int32_t min_sum(const uint4 &bits, const uint32_t *b)
 {
     const uint32_t m[4] = {bits.x, bits.y, bits.z, bits.w};

@@ -31,7 +31,7 @@ shared float parts[256];
 shared float errors[64]; /* [8 groups][8 tries] */
 shared int numbers[256];
 
-/* The sum of 64 chains, of which threads 0 to 63 have one each: the tree of ae_sum64. All threads get it. */
+/* Returns the sum of 64 chains, of which threads 0 to 63 have one each: the tree of ae_sum64. All threads get it. */
 float sum_chains(float sum)
 {
     const uint t = THREAD;
@@ -57,7 +57,7 @@ float sum_row(uint n, float mean, bool squares)
     return sum_chains(sum);
 }
 
-/* The mean and the factor of the row's norm. */
+/* Returns the mean and the factor of the row's norm. */
 vec2 row_facts()
 {
     const uint n = a.rows.n_in;
@@ -96,7 +96,7 @@ int code_of(float v, float inv)
     return t == t ? bitfieldExtract(int(floatBitsToUint(t) - 0x4B400000u), 0, 8) : 0;
 }
 
-/* The largest of values [first, first + n). */
+/* Returns the largest of values [first, first + n). */
 float largest(uint first, uint n)
 {
     float top = 0.0;
@@ -107,7 +107,7 @@ float largest(uint first, uint n)
     return top;
 }
 
-/* The part of a group's squared error, with one scale, that is elements i, i + 4 .. of its 32. */
+/* Returns the part of a group's squared error, with one scale, that is elements i, i + 4 .. of its 32. */
 float part_error(uint first, uint i, float inv)
 {
     float s[4];
@@ -119,7 +119,7 @@ float part_error(uint first, uint i, float inv)
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-/* The scale of AE_QUANT_TOPS with the least error. */
+/* Returns the scale of AE_QUANT_TOPS with the least error. */
 uint best_try(uint group)
 {
     uint best = 0;

@@ -38,7 +38,7 @@ shared float weight[64];
 shared int weight_code[64];
 shared uint64_t value_at[64];    /* the address of each position's value */
 
-/* The sum of the weights over position % 16, then ae_sum16. */
+/* Returns the sum of the weights over position % 16, then ae_sum16. */
 float sum_weights()
 {
     const uint t = THREAD;
@@ -105,7 +105,7 @@ float quantize_weights(bool sees)
 
 /* ---- Chunks ----------------------------------------------------------------------------------------- */
 
-/* The slot of position p. */
+/* Returns the slot of position p. */
 int slot_of(int p)
 {
     return p < in_place ? p : I32(a.path + uint64_t(seen_at) * a.path_stride * 4ul).v[uint(p - in_place)];
@@ -250,7 +250,7 @@ void merge(uint n_chunks)
 
 /* ---- A query ---------------------------------------------------------------------------------------- */
 
-/* false: the work-group has nothing to do */
+/* Returns false if the work-group has nothing to do */
 bool begin()
 {
     const uint group = a.n_heads / a.n_kv_heads, i = BLOCK_X % a.n_tiles;

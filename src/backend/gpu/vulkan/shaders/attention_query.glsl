@@ -18,7 +18,7 @@ float larger(float x, float y)
     return x > y ? x : y;
 }
 
-/* The largest value; never a NaN if least is none. */
+/* Returns the largest value; never a NaN if least is none. */
 float largest(float x, float least)
 {
     const uint t = THREAD;
@@ -93,14 +93,14 @@ float dot_floats(float sum, uint group, uint first, uint n)
     return sum;
 }
 
-/* The level that a code of 4 bits stands for (AE_KV4_LEVELS). */
+/* Returns the level that a code of 4 bits stands for (AE_KV4_LEVELS). */
 int level_of(uint code)
 {
     const int levels[8] = int[](6, 18, 31, 44, 58, 75, 96, 127);
     return code < 8u ? -levels[7u - code] : levels[code - 8u];
 }
 
-/* The dot product with the whole key, in codes of 4 bits. */
+/* Returns the dot product with the whole key, in codes of 4 bits. */
 int dot_halves()
 {
     int sum = 0;

@@ -45,7 +45,7 @@ float logit_at(uint i)
     return F32(row + uint64_t(i) * 4ul).v[0];
 }
 
-/* Element i of the row that this launch searches. */
+/* Returns element i of the row that this launch searches. */
 uint64_t key_at(uint i)
 {
     if (a.in_ == 0ul) return i < a.n_logits ? key_of(logit_at(i), i) : 0ul;

@@ -108,7 +108,7 @@ void rotate(RotateArgs a)
 
 CompressArgs a;
 
-/* The values of a head in a slot of the row's sequence; 0: not in the store. */
+/* Returns the values of a head in a slot of the row's sequence; 0: not in the store. */
 uint64_t kept_at(uint row, int slot, uint head)
 {
     const uint i = uint(slot) / KV_PAGE;
@@ -125,7 +125,7 @@ void keep(uint row, uint head)
         for (uint i = THREAD; i < a.dim; i += 128) F32(to).v[i] = F32(x).v[i];
 }
 
-/* The slot of a position on the path of a row. */
+/* Returns the slot of a position on the path of a row. */
 int slot_at(uint row, int at)
 {
     const int in_place = I32(a.n_inplace).v[row];

@@ -26,7 +26,7 @@ void copy_page(PageArgs a)
         U32x4(a.to + i * 16ul).v[0] = U32x4(a.from + i * 16ul).v[0];
 }
 
-/* The byte offset of unit i of the row of a place: the groups of the key, those of the value, then the scales. */
+/* Returns the byte offset of unit i of the row of a place: the groups of the key, those of the value, then the scales. */
 uint unit_at(KvForm f, uint i, uint place)
 {
     const uint n = f.scale_at / (KV_PAGE * KV_GROUP), n_keys = f.n_planes * f.groups;

@@ -39,7 +39,7 @@ uint kv_scale_at(KvForm f, uint i, uint place)
     return f.scale_at + (i * KV_PAGE + place) * 4u;
 }
 
-/* Bytes of a plane of a key, or of a latent row, and of a value. */
+/* Returns the bytes of a plane of a key, or of a latent row, and of a value. */
 uint kv_key_row(KvForm f)
 {
     return f.key_half != 0 ? (f.head_dim + 1) / 2 : (f.n_rope + f.head_dim) * f.width;
@@ -64,7 +64,7 @@ uint kv_saved_at(KvForm f, uint i, uint place)
     return kv_key_at(f, i / key, at / KV_GROUP, place) + at % KV_GROUP;
 }
 
-/* The bits of byte i of a saved row that belong to codes. */
+/* Returns the bits of byte i of a saved row that belong to codes. */
 uint kv_saved_bits(KvForm f, uint i)
 {
     const uint keys = f.n_planes * kv_key_row(f), n = keys + f.value_planes * kv_value_row(f);

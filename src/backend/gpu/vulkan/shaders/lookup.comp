@@ -28,7 +28,7 @@ int byte_at(uint64_t p, uint64_t i) { return int(U8(p + i).v[0]); }
 int sbyte_at(uint64_t p, uint64_t i) { return int(I8(p + i).v[0]); }
 float half_at(uint64_t p) { return ae_half(uint(byte_at(p, 0ul) | byte_at(p, 1ul) << 8)); }
 
-/* The code of column k; the words of each 32 have the order 0 4 1 5 2 6 3 7. */
+/* Returns the code of column k; the words of each 32 have the order 0 4 1 5 2 6 3 7. */
 float code_at(uint64_t row, uint k)
 {
     const uint word = k / 4 % 8, at = (k & ~31u) + (word % 4 * 2 + word / 4) * 4 + k % 4;
@@ -76,7 +76,7 @@ float decode(uint64_t row, uint k)
 
 int bit_at(uint64_t bits, uint i) { return byte_at(bits, i / 8) >> (i % 8) & 1; }
 
-/* The nibble of element e of 32, of 16 bytes. */
+/* Returns the nibble of element e of 32, of 16 bytes. */
 int nibble_at(uint64_t qs, uint e) { return e < 16 ? byte_at(qs, e) & 15 : byte_at(qs, e - 16) >> 4; }
 
 float decode_block_32(uint64_t b, uint e)

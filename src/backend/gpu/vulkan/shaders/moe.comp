@@ -82,7 +82,7 @@ float largest(float x)
     return parts[0];
 }
 
-/* The sum of n values of p by id % 16; with `ids` value i belongs to expert list[i], else to expert i. */
+/* Returns the sum of n values of p by id % 16; with `ids` value i belongs to expert list[i], else to expert i. */
 float sum_of(bool ids, uint n)
 {
     const uint t = THREAD;
@@ -208,7 +208,7 @@ void rate(uint64_t logits)
     if (r.n_groups > 1) drop_groups();
 }
 
-/* The sum of p over the n_full experts with the highest scores. */
+/* Returns the sum of p over the n_full experts with the highest scores. */
 float best_sum()
 {
     float sum = 0.0;
@@ -316,7 +316,7 @@ void walk_pairs(GroupArgs g, inout uint n[EACH], bool writes)
     }
 }
 
-/* The sum of v over the threads before this one. */
+/* Returns the sum of v over the threads before this one. */
 uint sum_before(uint v)
 {
     uint sum = 0;

@@ -37,7 +37,7 @@ bool is_used; /* column j exists */
 float s[SIZE];
 float decay[KIND == 3 ? SIZE : 1]; /* of the column's values */
 
-/* The sum of the quarters' sums: (0 + 2) + (1 + 3). */
+/* Returns the sum of the quarters' sums: (0 + 2) + (1 + 3). */
 float sum_quarters(float sum)
 {
     const uint t = THREAD;
@@ -54,7 +54,7 @@ void put_vector(uint which, uint64_t from)
     for (uint n = THREAD; n < a.view.key_dim; n += 32) vectors[which * MAX_KEY + n] = F32(from).v[n];
 }
 
-/* Value i of the thread's quarter of a vector. */
+/* Returns value i of the thread's quarter of a vector. */
 float own(uint which, uint i)
 {
     return vectors[which * MAX_KEY + part * quarter + i];

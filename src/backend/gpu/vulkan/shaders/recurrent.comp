@@ -31,7 +31,7 @@ float conv_x(ConvArgs a, uint row, uint channel)
     return a.x2 != 0ul ? x * F32(a.x2 + at).v[0] : x;
 }
 
-/* The row `back` places before a run's first one; 1: the newest. */
+/* Returns the row `back` places before a run's first one; 1: the newest. */
 float row_before(ConvArgs a, uint i_run, uint back, uint channel)
 {
     const StateRun run = Runs(a.rows.runs).v[i_run];
@@ -40,7 +40,7 @@ float row_before(ConvArgs a, uint i_run, uint back, uint channel)
     return F32(a.view.plane + (uint64_t(run.seq) * a.view.plane_floats + at * a.view.n_channels + channel) * 4ul).v[0];
 }
 
-/* The weight of a channel for the row `back` rows before its own. */
+/* Returns the weight of a channel for the row `back` rows before its own. */
 float tap_of(ConvArgs a, uint channel, uint back)
 {
     const uint n_taps = a.view.n_taps, third = a.view.n_channels / 3u;
@@ -205,7 +205,7 @@ float sum_parts()
     return parts[0];
 }
 
-/* The sum over x [n], or of the squares of x - mean; a mean of 0 changes no bit. */
+/* Returns the sum over x [n], or of the squares of x - mean; a mean of 0 changes no bit. */
 float sum_of(uint64_t x, uint n, float mean, bool squares)
 {
     const uint t = THREAD;
@@ -248,7 +248,7 @@ void prepare_keyed(RecurArgs a, uint row, uint h)
     if (THREAD == 0) F32(a.beta).v[row * a.view.n_heads + h] = sigmoid_of(F32(a.b).v[row * a.ab_stride + h]);
 }
 
-/* The sum of (k * r) * u over a head's keys, by all threads; all get it. */
+/* Returns the sum of (k * r) * u over a head's keys, by all threads; all get it. */
 float bonus_of(uint64_t k, uint64_t r, uint64_t u, uint n)
 {
     const uint t = THREAD;

@@ -88,7 +88,7 @@ void find_head()
                 : norm + (a.norm_layer != 0 && !is_value ? uint64_t(head) * a.head_dim * 4ul : 0ul);
 }
 
-/* The sum of 64 chains of each head, of which a thread has lane and lane + 32. */
+/* Returns the sum of 64 chains of each head, of which a thread has lane and lane + 32. */
 float sum_64(float low, float high)
 {
     const uint at = group * 64 + lane;
@@ -102,7 +102,7 @@ float sum_64(float low, float high)
     return parts[group * 64];
 }
 
-/* The largest |x| of a head's n values in `turned` from `first` on. */
+/* Returns the largest |x| of a head's n values in `turned` from `first` on. */
 float largest(uint first, uint n)
 {
     const uint at = group * 64 + lane;
@@ -185,7 +185,7 @@ void turn(uint first, uint n, bool mine)
     barrier();
 }
 
-/* The one of AE_QUANT_TOPS with the least squared error. */
+/* Returns the one of AE_QUANT_TOPS with the least squared error. */
 float best_top(uint first, uint n, float top)
 {
     float best = 127.0, best_error = 0.0;
@@ -220,7 +220,7 @@ float level_error(float y)
     return abs(y) - nearest;
 }
 
-/* The one of AE_KV4_TOPS with the least squared error. */
+/* Returns the one of AE_KV4_TOPS with the least squared error. */
 float best_top4(uint n, float top)
 {
     const float tops[5] = float[](127.0, 115.0, 103.0, 140.0, 92.0);

@@ -35,7 +35,7 @@ shared uint counts[DIGITS * 64];
 shared uint totals[DIGITS];
 shared uint numbers[64];
 
-/* False: there is no such row. */
+/* Returns false if there is no such row. */
 bool begin()
 {
     const uint each = a.n_heads / a.n_groups;
@@ -132,7 +132,7 @@ void count_digits(uint known, uint prefix, uint shift)
     barrier();
 }
 
-/* The k-th highest key (k from 1), and how many that are equal to it are among the k highest. */
+/* Returns the k-th highest key (k from 1), and how many that are equal to it are among the k highest. */
 uint find_least(uint k, out uint n_equal)
 {
     uint prefix = 0u, known = 0u;
@@ -152,7 +152,7 @@ uint find_least(uint k, out uint n_equal)
     return prefix;
 }
 
-/* The sum of v over the threads before this one. */
+/* Returns the sum of v over the threads before this one. */
 uint sum_before(uint v)
 {
     uint sum = 0u;

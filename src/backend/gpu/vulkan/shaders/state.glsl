@@ -47,14 +47,14 @@ uint64_t accepted_of(StateView v, StateRows rows, uint i_run, uint i)
     return record_of(v, Runs(rows.runs).v[i_run], uint(U8(rows.accepted).v[i_run * rows.stride + i]));
 }
 
-/* The parts of a record after its channels. */
+/* Returns the parts of a record after its channels. */
 uint64_t record_k(StateView v, uint64_t record) { return record + uint64_t(v.n_channels) * 4ul; }
 uint64_t record_d(StateView v, uint64_t record) { return record_k(v, record) + uint64_t(v.n_groups) * v.key_dim * 4ul; }
 uint64_t record_alpha(StateView v, uint64_t record) { return record_d(v, record) + uint64_t(v.n_heads) * v.value_dim * 4ul; }
 uint64_t record_written(StateView v, uint64_t record) { return record_alpha(v, record) + uint64_t(v.n_alphas) * 4ul; }
 uint64_t record_e(StateView v, uint64_t record) { return record_written(v, record) + uint64_t(v.n_alphas) * 4ul; }
 
-/* The run of a row; n_runs: none. */
+/* Returns the run of a row; n_runs: none. */
 uint run_of(StateRows rows, uint row)
 {
     for (uint i = 0; i < rows.n_runs; i++) {
