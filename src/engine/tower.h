@@ -29,8 +29,9 @@ typedef struct ae_tower_plan {
     uint32_t width, height;  /* pixels that it is resized to */
     uint32_t n_across, n_down; /* number of tiles; 0 x 0: the picture is not cut */
     uint32_t n_views;        /* views, which the encoder computes one after the other: tiles by row, then the whole picture */
+    bool whole_first;        /* the whole picture comes before the tiles */
     uint32_t view_width, view_height;   /* pixels of each tile */
-    uint32_t whole_width, whole_height; /* pixels of the last view, the whole picture */
+    uint32_t whole_width, whole_height; /* pixels of the whole picture's view, if there are tiles */
 } ae_tower_plan;
 
 /* Plans a picture of width x height pixels. LIMIT: it exceeds the encoder's room. ARGUMENT: its shape is too long for its
@@ -41,6 +42,8 @@ aerie_status ae_tower_plan_make(const ae_tower_model *model, uint32_t width, uin
  * without loading anything; the resulting rows are not counted. Errors: MEMORY, LIMIT (more than can be addressed). */
 aerie_status ae_tower_plan_bytes(ae_tower_model *model, ae_backend *backend, const ae_load_options *options,
                                  const ae_tower_plan *plan, size_t *weights, size_t *room, aerie_error *error);
+/* Whether view i shows the whole picture. */
+bool ae_tower_is_whole(const ae_tower_plan *plan, uint32_t i);
 /* Size of view i in pixels. */
 void ae_tower_view(const ae_tower_plan *plan, uint32_t i, uint32_t *width, uint32_t *height);
 /* Returns the number of rows of view i including row breaks, and of all views together. */

@@ -15,6 +15,7 @@
 #define MAX_TOKENS 16384
 #define MAX_POSITIONS 65536
 #define MAX_SIDE 256 /* of a square table */
+#define MAX_QUERIES 1024
 
 typedef struct tower_binder {
     ae_binder b;
@@ -162,7 +163,8 @@ static aerie_status read_pixel_limits(tower_binder *t)
 static aerie_status read_sizes(tower_binder *t)
 {
     ae_tower_model *m = t->m;
-    const bool sized = m->type->positions == AE_TOWER_POS_TABLE || m->type->size == AE_TOWER_ANY;
+    const bool sized = m->type->positions == AE_TOWER_POS_TABLE || m->type->size == AE_TOWER_ANY ||
+                       m->type->size == AE_TOWER_SLICES;
     AE_TRY(get(t, "image_size", true, sized ? 1 : 0, MAX_IMAGE, &m->image_size));
     AE_TRY(get(t, "patch_size", true, 1, MAX_PATCH, &m->patch));
     m->merge = m->type->n_merge;
@@ -238,6 +240,31 @@ static aerie_status read_features(tower_binder *t)
     return AERIE_OK;
 }
 
+/* Reads what only files with a resampler have. They give no width of rows, so it is the projector's. */
+static aerie_status read_resampler(tower_binder *t)
+{
+    ae_tower_model *m = t->m;
+    const ae_gguf_tensor *last = ae_gguf_tensor_find(m->gguf, "resampler.proj.weight");
+    uint32_t version = 2;
+    AE_TRY(ae_gguf_get_u32(m->gguf, "clip.minicpmv_version", false, &version, t->b.error));
+    AE_TRY(ae_gguf_get_u32(m->gguf, "clip.minicpmv_query_num", false, &m->n_query, t->b.error));
+    if (version != 100045 && (version < 2 || version > 6))
+        return ae_fail(t->b.error, AERIE_ERROR_UNSUPPORTED, "%s: clip.minicpmv_version is %u; 2 to 6 and 100045 are known",
+                       ae_gguf_path(m->gguf), version);
+    if (!m->n_query) m->n_query = version == 2 ? 96 : 64;
+    if (m->n_query > MAX_QUERIES)
+        return ae_fail(t->b.error, AERIE_ERROR_LIMIT, "%s: clip.minicpmv_query_num is %u; 1 to %d are possible",
+                       ae_gguf_path(m->gguf), m->n_query, MAX_QUERIES);
+    m->nested = version == 2;
+    if (!last || last->ne[1] < 1 || last->ne[1] > AE_MAX_EMBD || last->ne[1] % AE_TOWER_HEAD ||
+        (m->n_out && m->n_out != last->ne[1]))
+        return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: tensor resampler.proj.weight is missing, or its width is not a "
+                       "multiple of %d, or not that of clip.vision.projection_dim (%u)", ae_gguf_path(m->gguf), AE_TOWER_HEAD,
+                       m->n_out);
+    m->n_out = (uint32_t)last->ne[1];
+    return AERIE_OK;
+}
+
 static aerie_status read_keys(tower_binder *t)
 {
     ae_tower_model *m = t->m;
@@ -245,7 +272,8 @@ static aerie_status read_keys(tower_binder *t)
     m->n_cls = m->type->cls && (!m->type->cls_optional || ae_gguf_tensor_find(m->gguf, "v.class_embd"));
     AE_TRY(read_sizes(t));
     AE_TRY(get(t, "embedding_length", true, 2, 8192, &h->n_embd));
-    AE_TRY(get(t, "projection_dim", true, 1, AE_MAX_EMBD, &m->n_out));
+    AE_TRY(get(t, "projection_dim", true, m->type->resampler ? 0 : 1, AE_MAX_EMBD, &m->n_out));
+    if (m->type->resampler) AE_TRY(read_resampler(t));
     if (!m->type->bare) {
         AE_TRY(get(t, "block_count", true, 1, 128, &h->n_layers));
         if (m->type->last_but_one) AE_TRY(read_features(t));
@@ -555,6 +583,20 @@ static aerie_status bind_gated(tower_binder *t)
     return AERIE_OK;
 }
 
+static aerie_status bind_resampler(tower_binder *t)
+{
+    static const char *const norms[] = {"resampler.ln_q", "resampler.ln_kv", "resampler.ln_post"};
+    static const char *const parts[] = {"resampler.attn.q", "resampler.attn.k", "resampler.attn.v", "resampler.attn.out"};
+    ae_tower_model *m = t->m;
+    ae_tower_resampler *r = &m->resampler;
+    const uint32_t o = m->n_out;
+    AE_TRY(ae_bind_stack(&t->b, "resampler.query", true, 1, m->n_query, o, &r->query));
+    AE_TRY(bind(t, "resampler.kv.weight", true, o, m->hparams.n_embd, &r->narrow));
+    for (int i = 0; i < 3; i++) AE_TRY(bind_pair(t, norms[i], true, true, 0, o, &r->norm[i], &r->norm_b[i]));
+    for (int i = 0; i < 4; i++) AE_TRY(bind_pair(t, parts[i], true, true, o, o, &r->w[i], &r->b[i]));
+    return bind(t, "resampler.proj.weight", true, o, o, &m->project);
+}
+
 static aerie_status bind_projector(tower_binder *t)
 {
     ae_tower_model *m = t->m;
@@ -564,6 +606,7 @@ static aerie_status bind_projector(tower_binder *t)
     uint32_t width = merged;
     ae_tensor_ref none;
     m->n_mid = o;
+    if (type->resampler) return bind_resampler(t);
     if (type->patch_norm)
         AE_TRY(bind_pair(t, type->patch_norm, layered || m->merge > 1, layered, 0, e, &m->patch_norm, &m->patch_norm_b));
     if (type->norm && *type->norm)

@@ -30,6 +30,8 @@ typedef enum ae_tower_size {
     /* tiles of the encoder's square, in the grid with the nearest ratio; the whole picture is added as one more view */
     AE_TOWER_GRID,
     AE_TOWER_GRID_SMART, /* as SMART; if that would lose too much, as GRID, with the whole picture as SMART resizes it */
+    /* the whole picture in its own ratio, with about the pixels of the encoder's square; larger ones also in up to nine slices */
+    AE_TOWER_SLICES,
 } ae_tower_size;
 
 /* Learned positions that are added to the patches. */
@@ -41,6 +43,7 @@ typedef enum ae_tower_positions {
     AE_TOWER_POS_BICUBIC,   /* a square table, bicubic (a = -0.75), corners not aligned */
     AE_TOWER_POS_ANTIALIAS, /* a square table, bilinear with antialiasing, corners not aligned */
     AE_TOWER_POS_AXES,      /* two tables, of columns and of rows, added */
+    AE_TOWER_POS_BUCKETS,   /* a square table, of which the nearest place above and to the left is taken */
 } ae_tower_positions;
 
 /* How queries and keys rotate: half of a head's pairs by the row, half by the column. */
@@ -100,6 +103,7 @@ typedef struct ae_tower_type {
     const char *merger;      /* a matrix that comes first and merges patches */
     bool merger_kernel;      /* it is a kernel [n_out][n_embd][merge][merge] with a bias */
     const char *project, *project2;
+    bool resampler;          /* a fixed number of queries attend to the patches in place of a merge (ae_tower_resampler) */
     bool gated_project;      /* after `project` a layer norm (mm.post_norm), GELU and a gated block (mm.gate, mm.up, mm.down) */
     const char *begin, *end; /* text before and after the rows of a picture */
     const char *placeholder[2]; /* what chat templates write in place of a picture: either of these */
@@ -125,6 +129,15 @@ typedef struct ae_tower_block {
     uint32_t i_deep;
 } ae_tower_block;
 
+/* A projector whose queries attend to the patches, with heads of AE_TOWER_HEAD elements; o is the text model's width. */
+typedef struct ae_tower_resampler {
+    ae_tensor_ref query;            /* [n_query][o] */
+    ae_tensor_ref narrow;           /* [o, n_embd] what patches are multiplied with before they are normed */
+    ae_tensor_ref norm[3], norm_b[3]; /* [o] of queries, of patches, of the result */
+    ae_tensor_ref w[4], b[4];       /* [o, o] and [o]: queries, keys, values, output */
+} ae_tower_resampler;
+
+#define AE_TOWER_HEAD 128
 #define AE_TOWER_DEEP 16 /* most blocks with deep rows */
 
 typedef struct ae_tower_model {
@@ -146,6 +159,9 @@ typedef struct ae_tower_model {
     uint32_t n_positions; /* rows of a table; AXES: of each of the two */
     uint32_t n_mid;     /* width between the projector's two matrices */
     uint32_t n_gated;   /* width of the projector's gated block; 0: there is none */
+    uint32_t n_query;   /* rows of a view, if its type has a resampler; else 0 */
+    bool nested;        /* SLICES: the text around slices is that of MiniCPM-V 2.5 */
+    ae_tower_resampler resampler;
     float mean[3], std[3];
     ae_gguf_tensor patch_view, frame_view; /* the kernels, seen as matrices [n_embd][3 * patch * patch] */
     ae_gguf_tensor merger_view;            /* `merger` if it is a kernel, seen as a matrix */

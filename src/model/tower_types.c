@@ -79,13 +79,16 @@ static const ae_tower_type types[] = {
      .turn = AE_TOWER_TURN_YX, .turn_base = 10000.0f, .merge_key = "spatial_merge_size", .n_merge = 2, .n_least = 64,
      .n_most = 4096, .bicubic = true, .frames = true, .deep = true, .grid = true, .project = "mm.0", .project2 = "mm.2",
      .begin = "<|vision_start|>", .end = "<|vision_end|>", .placeholder = {"<|vision_start|><|image_pad|><|vision_end|>"}},
+    {.name = "resampler", .size = AE_TOWER_SLICES, .merge = AE_TOWER_SHUFFLE, .positions = AE_TOWER_POS_BUCKETS, .n_merge = 1,
+     .bicubic = true, .resampler = true, .project = "resampler.proj", .begin = "", .end = "",
+     .placeholder = {"(<image>./</image>)", "<image>./</image>"}},
 };
 #define N_TYPES (sizeof types / sizeof *types)
 
 const char *ae_tower_known(void)
 {
     return "dots_ocr, gemma3, gemma4v, gemma4uv, glm4v, idefics3, internvl, kimivl, kimik25, lfm2, lightonocr, mlp, paddleocr, "
-           "pixtral, qwen2vl_merger, qwen2.5vl_merger, qwen3vl_merger";
+           "pixtral, qwen2vl_merger, qwen2.5vl_merger, qwen3vl_merger, resampler";
 }
 
 const ae_tower_type *ae_tower_type_find(const char *name, size_t n)

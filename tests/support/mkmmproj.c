@@ -55,6 +55,7 @@ typedef struct kind {
     bool each;        /* `norm` is one of patches */
     bool plain;       /* no biases in the projector, no row breaks */
     bool feature;     /* reads the last block but one */
+    uint32_t version, queries; /* of a resampler; 0: there is none */
     uint32_t least, most; /* keys: pixels of a picture; 0: none */
     const char *post_name; /* NULL: v.post_ln */
     uint32_t n_table; /* learned positions; 0: none */
@@ -101,6 +102,10 @@ static const kind kinds[] = {
      .project = "mm.0", .project2 = "mm.2"},
     {"qwen2.5vl", "qwen2.5vl_merger", 32, 2, true, .post = true, .frames = true, .biased = true, .windows = true,
      .activation = "clip.use_silu", .key = "clip.vision.spatial_merge_size", .project = "mm.0", .project2 = "mm.2"},
+    {"minicpmv", "resampler", 32, 1, .patch_bias = true, .post = true, .n_table = 4900, .version = 3, .queries = 7,
+     .activation = "clip.use_gelu"},
+    {"minicpmv25", "resampler", 32, 1, .patch_bias = true, .post = true, .n_table = 100, .version = 2, .queries = 5,
+     .activation = "clip.use_gelu"},
     {"gemma4v", "gemma4v", 24, 3, true, .heads = true, .n_table = 120, .key = "clip.vision.projector.scale_factor"},
     {"gemma4uv", "gemma4uv", 24, 3, true, .bare = true, .patch_bias = true, .n_table = 120,
      .key = "clip.vision.projector.scale_factor"},
@@ -206,7 +211,7 @@ static aerie_status write_keys(ae_gguf_writer *w, const kind *k, uint32_t n_out,
         uint32_t value;
     } numbers[] = {{"clip.vision.image_size", k->side}, {"clip.vision.patch_size", PATCH},
                    {"clip.vision.embedding_length", WIDTH}, {"clip.vision.feed_forward_length", k->bare ? 0 : FF},
-                   {"clip.vision.block_count", k->bare ? 0 : BLOCKS}, {"clip.vision.projection_dim", n_out},
+                   {"clip.vision.block_count", k->bare ? 0 : BLOCKS}, {"clip.vision.projection_dim", k->version ? 0 : n_out},
                    {"clip.vision.attention.head_count", k->bare ? 0 : HEADS}, {k->key, k->merge}};
     const int32_t feature = BLOCKS - 1;
     AE_TRY(ae_gguf_writer_string(w, "general.architecture", "clip", error));
@@ -217,6 +222,8 @@ static aerie_status write_keys(ae_gguf_writer *w, const kind *k, uint32_t n_out,
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].key) AE_TRY(ae_gguf_writer_u32(w, numbers[i].key, numbers[i].value, error));
     if (k->feature) AE_TRY(ae_gguf_writer_array(w, "clip.vision.feature_layer", AE_GGUF_I32, &feature, 1, error));
+    if (k->version) AE_TRY(ae_gguf_writer_i32(w, "clip.minicpmv_version", (int32_t)k->version, error));
+    if (k->version) AE_TRY(ae_gguf_writer_u32(w, "clip.minicpmv_query_num", k->queries, error));
     if (k->least) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.image_min_pixels", k->least, error));
     if (k->least) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.image_max_pixels", k->most, error));
     if (!strcmp(k->type, "idefics3")) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.preproc_image_size", 3 * k->side, error));
@@ -239,12 +246,29 @@ static void list_gated(making *m, const kind *k, uint32_t n_out)
     pair(m, "mm.down", false, false, 52, n_out);
 }
 
+static void list_resampler(making *m, const kind *k, uint32_t n_out)
+{
+    add(m, "resampler.query", false, 2, n_out, k->queries, 1, 1);
+    add(m, "resampler.pos_embed_k", false, 2, n_out, 1, 1, 1); /* read by no program */
+    add(m, "resampler.kv.weight", false, 2, WIDTH, n_out, 1, 1);
+    pair(m, "resampler.attn.q", true, false, n_out, n_out);
+    pair(m, "resampler.attn.k", true, false, n_out, n_out);
+    pair(m, "resampler.attn.v", true, false, n_out, n_out);
+    pair(m, "resampler.attn.out", true, false, n_out, n_out);
+    pair(m, "resampler.ln_q", true, true, n_out, 0);
+    pair(m, "resampler.ln_kv", true, true, n_out, 0);
+    pair(m, "resampler.ln_post", true, true, n_out, 0);
+    add(m, "resampler.proj.weight", false, 2, n_out, n_out, 1, 1);
+}
+
 static void list_projector(making *m, const kind *k, uint32_t n_out)
 {
     const int64_t side = k->merge * k->merge * WIDTH;
     const bool unfold = k->pre && k->rms && !k->each;
     const int64_t mid = unfold ? n_out : side;
-    if (!strcmp(k->type, "gemma3")) {
+    if (k->version) {
+        list_resampler(m, k, n_out);
+    } else if (!strcmp(k->type, "gemma3")) {
         add(m, "mm.soft_emb_norm.weight", true, 1, WIDTH, 1, 1, 1);
         add(m, "mm.input_projection.weight", false, 2, n_out, WIDTH, 1, 1);
     } else if (!strcmp(k->type, "idefics3")) {
@@ -292,8 +316,8 @@ aerie_status mkmmproj_write(const char *name, uint32_t n_out, const char *path, 
         if (!strcmp(kinds[i].name, name)) k = &kinds[i];
     if (!k)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "there is no random mmproj of type %s; dotsocr, gemma3, gemma4v, gemma4uv, "
-                       "glm4v, glmocr, idefics3, internvl, kimivl, kimik25, lfm2, lightonocr, mlp, paddleocr, pixtral, "
-                       "pixtral-merge, qwen2vl, qwen2.5vl, qwen3vl and qwen35 are there",
+                       "glm4v, glmocr, idefics3, internvl, kimivl, kimik25, lfm2, lightonocr, minicpmv, minicpmv25, mlp, "
+                       "paddleocr, pixtral, pixtral-merge, qwen2vl, qwen2.5vl, qwen3vl and qwen35 are there",
                        name);
     ae_gguf_writer *w;
     making *m = ae_alloc(1, sizeof *m);

@@ -22,7 +22,7 @@ import sys
 import tempfile
 
 import numpy as np
-from gguf import GGUFReader
+from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
 SIZES = {"gemma3": [(32, 32)], "idefics3": [(96, 96), (96, 64), (32, 96)], "pixtral": [(64, 64), (32, 48)],
          "pixtral-merge": [(64, 64), (32, 48)], "qwen3vl": [(64, 64), (96, 48)], "qwen35": [(64, 64), (96, 48)],
@@ -30,8 +30,10 @@ SIZES = {"gemma3": [(32, 32)], "idefics3": [(96, 96), (96, 64), (32, 96)], "pixt
          "qwen2.5vl": [(32, 32), (72, 56), (144, 120)], "gemma4v": [(192, 192)], "gemma4uv": [(192, 192)],
          "internvl": [(32, 32), (64, 32)], "lfm2": [(64, 64), (96, 64)], "glm4v": [(64, 64), (96, 48)],
          "glmocr": [(64, 64)], "kimivl": [(64, 64), (96, 48)], "kimik25": [(64, 64), (96, 48)],
-         "paddleocr": [(64, 64), (56, 72)], "dotsocr": [(64, 64), (96, 48)], "mlp": [(32, 32)], "lightonocr": [(64, 64)]}
+         "paddleocr": [(64, 64), (56, 72)], "dotsocr": [(64, 64), (96, 48)], "mlp": [(32, 32)], "lightonocr": [(64, 64)],
+         "minicpmv": [(32, 32), (64, 32)]}
 COUNTED = int(os.environ.get("COUNTED", 20))
+WIDE = ("minicpmv",)
 DEEP = {"qwen3vl": 2}  # text models whose layers take further rows; others: llama
 
 
@@ -73,6 +75,30 @@ def deepen(path, arch, n):
         f.write(head + data[start:])
 
 
+def widen(path):
+    """Doubles the widths of a text model, for rows that are multiples of 128."""
+    reader = GGUFReader(path)
+    writer = GGUFWriter(path + ".wide", "llama")
+    for key, field in reader.fields.items():
+        if key.startswith("GGUF.") or key == "general.architecture":
+            continue
+        value, kind = field.contents(), field.types[0]
+        if key.endswith(("embedding_length", "dimension_count", "key_length", "value_length")):
+            value *= 2
+        sub = field.types[-1] if kind == GGUFValueType.ARRAY else None
+        writer.add_key_value(key, value, kind, sub)
+    for t in reader.tensors:
+        data = np.array(t.data)
+        inner = t.name.startswith(("token_embd", "output.")) or ".ffn_gate" in t.name or ".ffn_up" in t.name
+        times = [1 if inner else 2] if data.ndim == 1 else [1 if inner else 2, 1 if ".ffn_down" in t.name else 2]
+        writer.add_tensor(t.name, np.tile(data, times))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    os.replace(path + ".wide", path)
+
+
 def prepare(name, ours, theirs):
     both, only = {}, {}
     if name == "qwen2.5vl":
@@ -99,7 +125,10 @@ def main():
             subprocess.run([mkarch, name if name in DEEP else "llama", at("text.gguf")], check=True, stdout=subprocess.DEVNULL)
             if name in DEEP:
                 deepen(at("text.gguf"), name, DEEP[name])
-            subprocess.run([mkarch, f"mmproj-{name}:64", at("ours")], check=True, stdout=subprocess.DEVNULL)
+            wide = 128 if name in WIDE else 64
+            if wide > 64:
+                widen(at("text.gguf"))
+            subprocess.run([mkarch, f"mmproj-{name}:{wide}", at("ours")], check=True, stdout=subprocess.DEVNULL)
             prepare(name, at("ours"), at("theirs"))
             line = []
             for w, h in sizes:
@@ -112,14 +141,14 @@ def main():
                     sys.exit(f"{name}: {a.stderr[-300:]}{b.stderr[-300:]}")
                 x, y = (np.fromfile(at(file), np.float32).astype(np.float64) for file in "ab")
                 if len(x) != len(y):
-                    line.append(f"{w} x {h}: {len(x) // 64} and {len(y) // 64} rows")
+                    line.append(f"{w} x {h}: {len(x) // wide} and {len(y) // wide} rows")
                     bad += 1
                     continue
                 if name == "mlp":
                     x, y = x[:-64], y[64:]
                 error = float(((x - y) ** 2).sum() / (x ** 2).sum())
                 bad += not error < (0.1 if name == "kimivl" else 1e-3)
-                line.append(f"{w} x {h}: {len(x) // (64 * (1 + DEEP.get(name, 0)))} rows, {error:.1e}")
+                line.append(f"{w} x {h}: {len(x) // (wide * (1 + DEEP.get(name, 0)))} rows, {error:.1e}")
             same = 0
             for _ in range(COUNTED):
                 w, h = (str(x) for x in rng.integers(8, 400, 2))

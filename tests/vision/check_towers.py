@@ -18,6 +18,7 @@ import torch
 from gguf import GGUFReader
 from PIL import Image
 
+import towers_last
 import towers_more
 from transformers.models.gemma3.configuration_gemma3 import Gemma3Config
 from transformers.models.gemma3.modeling_gemma3 import Gemma3MultiModalProjector
@@ -454,6 +455,7 @@ TYPES = {"gemma3": (gemma3, [(32, 32), (50, 41)]), "idefics3": (idefics3, [(96, 
 
 
 TYPES.update(towers_more.make(sys.modules[__name__]))
+TYPES.update(towers_last.make(sys.modules[__name__]))
 
 
 def main():
@@ -462,10 +464,11 @@ def main():
     rng = np.random.default_rng(5)
     with tempfile.TemporaryDirectory() as folder:
         for name, (run, sizes) in TYPES.items():
+            name, _, out_width = name.partition(":")
             if len(sys.argv) > 3 and name not in sys.argv[3:]:
                 continue
             path = os.path.join(folder, name + ".gguf")
-            subprocess.run([mkarch, f"mmproj-{name}:{OUT}", path], check=True)
+            subprocess.run([mkarch, f"mmproj-{name}:{out_width or OUT}", path], check=True)
             t = tensors(path)
             for k, (w, h) in enumerate(sizes):
                 pixels = rng.integers(0, 256, (h, w, 3), dtype=np.uint8)

@@ -10,18 +10,12 @@
 
 static const float bare_eps = 1e-5f; /* epsilon of layer norms for which the file gives none */
 
-typedef struct tower_norm {
-    const float *weight, *bias; /* weight NULL: no norm */
-    bool layer;
-    float eps;
-} tower_norm;
-
-static tower_norm norm_of(const ae_tower *t, const float *weight, const float *bias)
+tower_norm tower_norm_of(const ae_tower *t, const float *weight, const float *bias)
 {
     return (tower_norm){weight, bias, t->model->hparams.layer_norm, t->model->hparams.norm_eps};
 }
 
-static void norm_rows(const ae_tower *t, float *x, uint32_t n, uint32_t dim, tower_norm norm)
+void tower_norm_rows(const ae_tower *t, float *x, uint32_t n, uint32_t dim, tower_norm norm)
 {
     if (norm.weight)
         t->backend->ops->norm(t->stream, &(ae_norm){.n_rows = n, .n_groups = 1, .dim = dim, .x = x, .x_stride = dim,
@@ -29,7 +23,7 @@ static void norm_rows(const ae_tower *t, float *x, uint32_t n, uint32_t dim, tow
                                                     .bias = norm.bias});
 }
 
-static void copy_rows(const ae_tower *t, uint32_t n, uint32_t dim, const float *x, size_t x_stride, float *y, size_t y_stride)
+void tower_copy_rows(const ae_tower *t, uint32_t n, uint32_t dim, const float *x, size_t x_stride, float *y, size_t y_stride)
 {
     t->backend->ops->copy(t->stream, &(ae_copy){.n = n, .dim = dim, .x = x, .x_stride = x_stride, .y = y,
                                                 .y_stride = y_stride});
@@ -47,18 +41,10 @@ static void bound(const ae_tower *t, uint32_t n, uint32_t dim, float *x, float l
                                               .a = high, .glu_limit = low});
 }
 
-static void add_rows(const ae_tower *t, uint32_t n, uint32_t dim, float a, const float *x, size_t x_stride, float *y)
+void tower_add_rows(const ae_tower *t, uint32_t n, uint32_t dim, float a, const float *x, size_t x_stride, float *y)
 {
     t->backend->ops->axpy(t->stream, &(ae_axpy){n, dim, a, x, x_stride, y, dim});
 }
-
-typedef struct tower_product {
-    const ae_weight *weight;
-    const float *bias;
-    float *y;
-    uint32_t n_out;
-    const ae_tower_clamp *clamp; /* NULL: none */
-} tower_product;
 
 /* The same for a part of the rows. */
 static void some_products(const ae_tower *t, uint32_t first, uint32_t n, const float *x, uint32_t n_in, tower_norm norm,
@@ -76,8 +62,8 @@ static void some_products(const ae_tower *t, uint32_t first, uint32_t n, const f
             continue;
         }
         ae_matmul alone = {.n_rows = n, .x = t->bounded, .x_stride = n_in, .n_weights = 1, .out = {out}};
-        copy_rows(t, n, n_in, x, n_in, t->bounded, n_in);
-        norm_rows(t, t->bounded, n, n_in, norm);
+        tower_copy_rows(t, n, n_in, x, n_in, t->bounded, n_in);
+        tower_norm_rows(t, t->bounded, n, n_in, norm);
         bound(t, n, n_in, t->bounded, c->in_least, c->in_most);
         t->backend->ops->matmul(t->stream, &alone);
         bound(t, n, p[i].n_out, y, c->out_least, c->out_most);
@@ -85,8 +71,7 @@ static void some_products(const ae_tower *t, uint32_t first, uint32_t n, const f
     if (m.n_weights) t->backend->ops->matmul(t->stream, &m);
 }
 
-/* Products of the same rows x [n][n_in], normed. add: adds to y instead of writing it; only for products without bounds. */
-static void products(const ae_tower *t, uint32_t n, const float *x, uint32_t n_in, tower_norm norm, const tower_product *p,
+void tower_products(const ae_tower *t, uint32_t n, const float *x, uint32_t n_in, tower_norm norm, const tower_product *p,
                      uint32_t n_products, bool add)
 {
     for (uint32_t first = 0; first < n; first += AE_TOWER_FFN_ROWS)
@@ -97,7 +82,7 @@ static void products(const ae_tower *t, uint32_t n, const float *x, uint32_t n_i
 static void product(const ae_tower *t, uint32_t n, const float *x, uint32_t n_in, tower_norm norm, const ae_weight *w,
                     const float *bias, float *y, uint32_t n_out)
 {
-    products(t, n, x, n_in, norm, &(tower_product){w, bias, y, n_out, NULL}, 1, false);
+    tower_products(t, n, x, n_in, norm, &(tower_product){w, bias, y, n_out, NULL}, 1, false);
 }
 
 /* Multiplies a matrix with act(x), or with act(x) * other if other is not NULL. */
@@ -125,17 +110,17 @@ void tower_begin(ae_tower *t, const tower_view *v)
     ops->upload(t->stream, t->pixels, t->pixels_host, (size_t)n * n_in * sizeof(float));
     product(t, n, t->pixels, n_in, bare, t->patches, t->patch_bias, x, e);
     if (m->type->frames)
-        products(t, n, t->pixels, n_in, (tower_norm){0}, &(tower_product){t->frame, NULL, x, e, NULL}, 1, true);
-    if (m->type->bare) norm_rows(t, x, n, e, (tower_norm){t->bare_norm[1], t->bare_norm_b[1], true, bare_eps});
-    norm_rows(t, x, n, e, norm_of(t, t->start_norm, t->start_norm_b));
-    if (cls) copy_rows(t, 1, e, t->cls, e, t->x, e);
-    if (t->positions) add_rows(t, v->n, e, 1.0f, t->positions, e, t->x);
+        tower_products(t, n, t->pixels, n_in, (tower_norm){0}, &(tower_product){t->frame, NULL, x, e, NULL}, 1, true);
+    if (m->type->bare) tower_norm_rows(t, x, n, e, (tower_norm){t->bare_norm[1], t->bare_norm_b[1], true, bare_eps});
+    tower_norm_rows(t, x, n, e, tower_norm_of(t, t->start_norm, t->start_norm_b));
+    if (cls) tower_copy_rows(t, 1, e, t->cls, e, t->x, e);
+    if (t->positions) tower_add_rows(t, v->n, e, 1.0f, t->positions, e, t->x);
     if (t->table) {
         ops->upload(t->stream, t->y, t->x_host, (size_t)n * e * sizeof(float));
-        add_rows(t, n, e, 1.0f, t->y, e, x);
+        tower_add_rows(t, n, e, 1.0f, t->y, e, x);
     }
-    if (m->type->bare) norm_rows(t, x, n, e, (tower_norm){t->bare_norm[2], t->bare_norm_b[2], true, bare_eps});
-    norm_rows(t, t->x, v->n, e, norm_of(t, t->pre_norm, t->pre_norm_b));
+    if (m->type->bare) tower_norm_rows(t, x, n, e, (tower_norm){t->bare_norm[2], t->bare_norm_b[2], true, bare_eps});
+    tower_norm_rows(t, t->x, v->n, e, tower_norm_of(t, t->pre_norm, t->pre_norm_b));
     if (m->hparams.n_ropes) {
         const size_t angles = (size_t)v->n * (m->hparams.head_dim / 2);
         ops->upload(t->stream, t->cos, t->angles_host, angles * sizeof(float));
@@ -151,16 +136,16 @@ static void reorder(const ae_tower *t, uint32_t n, const float *from, float *to)
 {
     const uint32_t d = t->model->hparams.head_dim, quarter = d / 4;
     static const uint8_t order[] = {0, 2, 1, 3};
-    for (uint32_t i = 0; i < 4; i++) copy_rows(t, n, quarter, from + order[i] * quarter, d, to + i * quarter, d);
+    for (uint32_t i = 0; i < 4; i++) tower_copy_rows(t, n, quarter, from + order[i] * quarter, d, to + i * quarter, d);
 }
 
 /* Adds the output in y of a half of the block to the stream, normed and scaled first. */
 static void join(const ae_tower *t, uint32_t first, uint32_t n, const float *norm, const float *scale)
 {
     const uint32_t e = t->model->hparams.n_embd;
-    norm_rows(t, t->y, n, e, norm_of(t, norm, NULL));
+    tower_norm_rows(t, t->y, n, e, tower_norm_of(t, norm, NULL));
     if (scale) map_rows(t, AE_MAP_TIMES, n, e, t->y, 0, scale);
-    add_rows(t, n, e, 1.0f, t->y, e, t->x + (size_t)first * e);
+    tower_add_rows(t, n, e, 1.0f, t->y, e, t->x + (size_t)first * e);
 }
 
 static void attend(const ae_tower *t, uint32_t i, const tower_view *v)
@@ -177,7 +162,7 @@ static void attend(const ae_tower *t, uint32_t i, const tower_view *v)
     float *q = reordered ? t->attn : t->q, *k = reordered ? t->q : t->k; /* q and k before they are reordered */
     const tower_product qkv[] = {{l->wq, l->bq, q, q_dim, &c[AE_TOWER_Q]}, {l->wk, l->bk, k, q_dim, &c[AE_TOWER_K]},
                                  {l->wv, l->bv, t->v, q_dim, &c[AE_TOWER_V]}};
-    products(t, n, t->x, e, norm_of(t, l->attn_norm, l->attn_norm_b), qkv, 3, false);
+    tower_products(t, n, t->x, e, tower_norm_of(t, l->attn_norm, l->attn_norm_b), qkv, 3, false);
     if (reordered) reorder(t, n * s->n_heads, k, t->k);
     if (reordered) reorder(t, n * s->n_heads, q, t->q);
     ae_places places = ae_rows_places(windowed ? &t->windows : &t->on_device, n, windowed ? t->window_kv : t->kv);
@@ -195,7 +180,7 @@ static void attend(const ae_tower *t, uint32_t i, const tower_view *v)
         .scale = s->attn_scale, .q = t->q, .y = t->attn});
     const bool joins = l->attn_post_norm || b->scale[0] || c[AE_TOWER_O].set;
     const tower_product out = {l->wo, l->bo, joins ? t->y : t->x, e, &c[AE_TOWER_O]};
-    products(t, n, t->attn, q_dim, (tower_norm){0}, &out, 1, !joins);
+    tower_products(t, n, t->attn, q_dim, (tower_norm){0}, &out, 1, !joins);
     if (joins) join(t, 0, n, l->attn_post_norm, b->scale[0]);
 }
 
@@ -211,7 +196,7 @@ static void feed_forward(const ae_tower *t, uint32_t i, uint32_t first, uint32_t
     float *x = t->x + (size_t)first * e;
     const tower_product in[] = {{l->w_up, l->b_up, t->up, f, &c[AE_TOWER_UP]}, {l->w_gate, l->b_gate, t->gate, f,
                                                                                &c[AE_TOWER_GATE]}};
-    products(t, n, x, e, norm_of(t, l->ffn_norm, l->ffn_norm_b), in, l->w_gate ? 2 : 1, false);
+    tower_products(t, n, x, e, tower_norm_of(t, l->ffn_norm, l->ffn_norm_b), in, l->w_gate ? 2 : 1, false);
     const bool bounded = c[AE_TOWER_DOWN].set, joins = l->ffn_post_norm || b->scale[1] || bounded;
     float *from = l->w_gate ? t->gate : t->up;
     const tower_product out = {l->w_down, l->b_down, joins ? t->y : x, e, &c[AE_TOWER_DOWN]};
@@ -219,7 +204,7 @@ static void feed_forward(const ae_tower *t, uint32_t i, uint32_t first, uint32_t
         t->backend->ops->map(t->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = n, .dim = f, .x = from, .x_stride = f,
                                                   .x2 = l->w_gate ? t->up : NULL, .x2_stride = f, .glu = glu,
                                                   .glu_limit = s->shared_limit});
-        products(t, n, from, f, (tower_norm){0}, &out, 1, false);
+        tower_products(t, n, from, f, (tower_norm){0}, &out, 1, false);
     } else {
         activated(t, n, from, l->w_gate ? t->up : NULL, f, glu, s->shared_limit, out, !joins);
     }
@@ -273,7 +258,7 @@ static void merge(ae_tower *t, const tower_view *v)
         t->backend->ops->copy(t->stream, &(ae_copy){
             .n = v->n_tokens, .dim = e, .x = t->x, .x_stride = e, .host_rows = t->chosen,
             .y = how == AE_TOWER_POOL ? t->part : t->merged + (size_t)k * e, .y_stride = how == AE_TOWER_POOL ? e : kk * e});
-        if (how == AE_TOWER_POOL) add_rows(t, v->n_tokens, e, 1.0f / (float)kk, t->part, e, t->merged);
+        if (how == AE_TOWER_POOL) tower_add_rows(t, v->n_tokens, e, 1.0f / (float)kk, t->part, e, t->merged);
     }
 }
 
@@ -284,7 +269,7 @@ void tower_deep(ae_tower *t, uint32_t i, const tower_view *v)
     const uint32_t side = tower_merged_floats(m);
     if (!b->deep_1) return;
     merge(t, v);
-    product(t, v->n_tokens, t->merged, side, norm_of(t, b->deep_norm, b->deep_norm_b), b->deep_1, b->deep_1_b, t->hidden, side);
+    product(t, v->n_tokens, t->merged, side, tower_norm_of(t, b->deep_norm, b->deep_norm_b), b->deep_1, b->deep_1_b, t->hidden, side);
     activated(t, v->n_tokens, t->hidden, NULL, side, AE_GLU_GELU_ERF, 0,
               (tower_product){b->deep_2, b->deep_2_b, t->out, m->n_out, NULL}, false);
     t->backend->ops->download(t->stream, t->deep_host + (size_t)m->blocks[i].i_deep * v->n_tokens * m->n_out, t->out,
@@ -297,7 +282,7 @@ static void standardise(const ae_tower *t, const tower_view *v)
     const uint32_t e = t->model->hparams.n_embd;
     map_rows(t, AE_MAP_SCALE, v->n_tokens, e, t->merged, sqrtf((float)e), NULL);
     if (!t->std_bias) return;
-    add_rows(t, v->n_tokens, e, -1.0f, t->std_bias, 0, t->merged);
+    tower_add_rows(t, v->n_tokens, e, -1.0f, t->std_bias, 0, t->merged);
     map_rows(t, AE_MAP_TIMES, v->n_tokens, e, t->merged, 0, t->std_scale);
 }
 
@@ -307,14 +292,14 @@ static void project_gated(const ae_tower *t, uint32_t n_tokens)
     const ae_tower_model *m = t->model;
     const ae_glu glu = ae_block_glu(m->layers[0].spec.activation);
     const uint32_t o = m->n_out, f = m->n_gated;
-    norm_rows(t, t->hidden, n_tokens, o, (tower_norm){t->gated_norm, t->gated_norm_b, true, bare_eps});
+    tower_norm_rows(t, t->hidden, n_tokens, o, (tower_norm){t->gated_norm, t->gated_norm_b, true, bare_eps});
     t->backend->ops->map(t->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = n_tokens, .dim = o, .x = t->hidden, .x_stride = o,
                                               .glu = AE_GLU_GELU_ERF});
     for (uint32_t first = 0; first < n_tokens; first += AE_TOWER_FFN_ROWS) {
         const uint32_t n = n_tokens - first < AE_TOWER_FFN_ROWS ? n_tokens - first : AE_TOWER_FFN_ROWS;
         const tower_product in[] = {{t->gated[0], t->gated_b[0], t->gate, f, NULL},
                                     {t->gated[1], t->gated_b[1], t->up, f, NULL}};
-        products(t, n, t->hidden + (size_t)first * o, o, (tower_norm){0}, in, 2, false);
+        tower_products(t, n, t->hidden + (size_t)first * o, o, (tower_norm){0}, in, 2, false);
         activated(t, n, t->gate, t->up, f, glu, m->layers[0].spec.shared_limit,
                   (tower_product){t->gated[2], t->gated_b[2], t->out + (size_t)first * o, o, NULL}, false);
     }
@@ -325,9 +310,13 @@ void tower_project(ae_tower *t, const tower_view *v)
     const ae_tower_model *m = t->model;
     const uint32_t e = m->hparams.n_embd, n = v->n_tokens, merged = tower_merged_floats(m);
     uint32_t width = merged;
-    norm_rows(t, t->x, v->n, e, norm_of(t, t->post_norm, t->post_norm_b));
-    norm_rows(t, t->x, v->n, e, m->type->patch_eps > 0 ? (tower_norm){t->patch_norm, t->patch_norm_b, true, m->type->patch_eps}
-                                                       : norm_of(t, t->patch_norm, NULL));
+    tower_norm_rows(t, t->x, v->n, e, tower_norm_of(t, t->post_norm, t->post_norm_b));
+    if (m->type->resampler) {
+        tower_resample(t, v);
+        return;
+    }
+    tower_norm_rows(t, t->x, v->n, e, m->type->patch_eps > 0 ? (tower_norm){t->patch_norm, t->patch_norm_b, true, m->type->patch_eps}
+                                                       : tower_norm_of(t, t->patch_norm, NULL));
     merge(t, v);
     if (m->type->head_norms) standardise(t, v);
     const float *x = t->merged;
@@ -340,7 +329,7 @@ void tower_project(ae_tower *t, const tower_view *v)
     tower_norm norm = {t->norm, t->norm_b, m->type->norm_layer, m->type->norm_layer ? bare_eps : m->hparams.norm_eps};
     if (m->type->norm && !*m->type->norm) norm.weight = t->ones;
     const tower_product p = {t->project, t->project_b, t->project2 || m->n_gated ? t->hidden : t->out, m->n_mid, &m->clamp};
-    products(t, n, x, width, norm, &p, 1, false);
+    tower_products(t, n, x, width, norm, &p, 1, false);
     if (t->project2)
         activated(t, n, t->hidden, NULL, m->n_mid, AE_GLU_GELU_ERF, 0,
                   (tower_product){t->project2, t->project2_b, t->out, m->n_out, NULL}, false);

@@ -186,6 +186,9 @@ void tower_positions(ae_tower *t, const tower_view *v)
         if (m->type->positions == AE_TOWER_POS_BILINEAR) put_bilinear(t, side, v, x, y, out);
         if (m->type->positions == AE_TOWER_POS_BICUBIC) put_bicubic(t, side, v, x, y, out);
         if (m->type->positions == AE_TOWER_POS_ANTIALIAS) put_antialiased(t, side, v, x, y, out);
+        if (m->type->positions == AE_TOWER_POS_BUCKETS)
+            memcpy(out, t->table + (size_t)((uint64_t)side * y / v->down * side + (uint64_t)side * x / v->across) * e,
+                   e * sizeof *out);
         if (m->type->positions == AE_TOWER_POS_AXES)
             for (uint32_t i = 0; i < e; i++)
                 out[i] = t->table[(size_t)x * e + i] + t->table[((size_t)m->n_positions + y) * e + i];
@@ -219,4 +222,21 @@ void tower_angles(ae_tower *t, const tower_view *v)
             cos[(size_t)r * half + i] = (float)c;
             sin[(size_t)r * half + i] = (float)s;
         }
+}
+
+void tower_places(ae_tower *t, const tower_view *v)
+{
+    const uint32_t o = t->model->n_out, part = o / 4;
+    for (uint32_t i = 0; i < part; i++) {
+        const double freq = ae_pow(10000.0, -(double)i / part);
+        for (uint32_t r = 0; r < v->n; r++) {
+            float *out = t->places_host + (size_t)r * o + i;
+            const uint32_t patch = (uint32_t)t->order[r];
+            double s, c;
+            ae_sincos(patch % v->across * freq, &s, &c);
+            out[0] = (float)s, out[part] = (float)c;
+            ae_sincos(patch / v->across * freq, &s, &c);
+            out[2 * part] = (float)s, out[3 * part] = (float)c;
+        }
+    }
 }

@@ -3,10 +3,12 @@
  * Source: the published processors (transformers, PIL backend): Gemma3ImageProcessor, Gemma4ImageProcessor,
  * Idefics3ImageProcessor, PixtralImageProcessor, Qwen2VLImageProcessor, GotOcr2ImageProcessor (InternVL),
  * Lfm2VlImageProcessor, Glm4vImageProcessor, PaddleOCRVLImageProcessor, Kimi_K25ImageProcessor, and the prompts that their
- * processors write; KimiVLImageProcessor and LLaVA's expand2square as their authors publish them. */
+ * processors write; KimiVLImageProcessor, MiniCPMVImageProcessor and LLaVA's expand2square as their authors publish
+ * them. */
 #include <math.h>
 #include <string.h>
 
+#include "base/math/fmath.h"
 #include "engine/tower.h"
 
 #define MAX_VIEWS 256
@@ -202,6 +204,50 @@ static void plan_grid(const ae_tower_model *m, uint32_t width, uint32_t height, 
     p->n_views = across * down + 1;
 }
 
+/* Rounds a length to patches, at least one. */
+static double to_patches(double length, double patch)
+{
+    const double n = rint(length / patch) * patch;
+    return n > patch ? n : patch;
+}
+
+/* Finds sides of a ratio that have about the pixels of the encoder's square, which is a side's length where it is 1. */
+static void of_ratio(double width, double height, double side, double patch, bool enlarge, uint32_t *w, uint32_t *h)
+{
+    if (enlarge || width * height > side * side) {
+        const double ratio = width / height;
+        height = trunc(side / sqrt(ratio));
+        width = trunc(height * ratio);
+    }
+    *w = (uint32_t)to_patches(width, patch);
+    *h = (uint32_t)to_patches(height, patch);
+}
+
+enum { MOST_SLICES = 9 };
+
+static void plan_slices(const ae_tower_model *m, uint32_t width, uint32_t height, ae_tower_plan *p)
+{
+    const double side = m->image_size, ratio = ae_log((double)width / height);
+    const double least = ceil((double)width * height / (side * side));
+    const uint32_t multiple = least < MOST_SLICES ? (uint32_t)least : MOST_SLICES;
+    double best = INFINITY;
+    uint32_t across = 1, down = 1;
+    of_ratio(width, height, side, m->patch, multiple <= 1, &p->whole_width, &p->whole_height);
+    p->width = p->view_width = p->whole_width, p->height = p->view_height = p->whole_height;
+    if (multiple <= 1) return;
+    for (uint32_t n = multiple > 2 ? multiple - 1 : 2; n <= multiple + 1 && n <= MOST_SLICES; n++)
+        for (uint32_t i = 1; i <= n; i++) {
+            const double off = n % i ? INFINITY : fabs(ratio - ae_log((double)i / (n / i)));
+            if (off < best) best = off, across = i, down = n / i;
+        }
+    of_ratio(to_patches(width, across) / across, to_patches(height, down) / down, side, m->patch, true, &p->view_width,
+             &p->view_height);
+    p->width = across * p->view_width, p->height = down * p->view_height;
+    p->n_across = across, p->n_down = down;
+    p->n_views = across * down + 1;
+    p->whole_first = true;
+}
+
 static void plan_grid_smart(const ae_tower_model *m, uint32_t width, uint32_t height, ae_tower_plan *p)
 {
     const uint32_t unit = m->patch * m->merge;
@@ -215,9 +261,14 @@ static void plan_grid_smart(const ae_tower_model *m, uint32_t width, uint32_t he
     p->whole_width = whole.width, p->whole_height = whole.height;
 }
 
+bool ae_tower_is_whole(const ae_tower_plan *p, uint32_t i)
+{
+    return p->n_views == 1 || i == (p->whole_first ? 0 : p->n_views - 1);
+}
+
 void ae_tower_view(const ae_tower_plan *p, uint32_t i, uint32_t *width, uint32_t *height)
 {
-    const bool whole = i + 1 == p->n_views && p->n_views > 1;
+    const bool whole = p->n_views > 1 && ae_tower_is_whole(p, i);
     *width = whole ? p->whole_width : p->view_width;
     *height = whole ? p->whole_height : p->view_height;
 }
@@ -226,6 +277,7 @@ uint32_t ae_tower_view_rows(const ae_tower_model *m, const ae_tower_plan *p, uin
 {
     const uint32_t unit = m->patch * m->merge;
     uint32_t w, h;
+    if (m->n_query) return m->n_query;
     ae_tower_view(p, i, &w, &h);
     return w / unit * (h / unit) + (m->row_break ? h / unit - 1 : 0);
 }
@@ -274,6 +326,7 @@ aerie_status ae_tower_plan_make(const ae_tower_model *m, uint32_t width, uint32_
     case AE_TOWER_BUDGET: plan_budget(m, width, height, p); break;
     case AE_TOWER_GRID: plan_grid(m, width, height, p); break;
     case AE_TOWER_GRID_SMART: plan_grid_smart(m, width, height, p); break;
+    case AE_TOWER_SLICES: plan_slices(m, width, height, p); break;
     }
     return check_plan(m, width, height, p, error);
 }
@@ -284,10 +337,26 @@ static void tile_text(const ae_tower_plan *p, uint32_t i, const char *tile, cons
     else ae_buf_addf(out, "%s%u_col_%u%s", tile, i / p->n_across + 1, i % p->n_across + 1, strchr(tile, '|') ? "|>" : ">");
 }
 
+/* MiniCPM-V: the whole picture, then the slices with a line break after each row of them but the last; in 2.5 the slices are
+ * marked like the whole picture, between one pair of marks. */
+static void slice_text(const ae_tower_plan *p, uint32_t i, bool nested, ae_buf *out)
+{
+    const char *const begin = nested ? "<image>" : "<slice>", *const end = nested ? "</image>" : "</slice>";
+    if (i == 0) ae_buf_adds(out, "<image>");
+    if (i == 1) ae_buf_adds(out, "</image>");
+    if (i == 1 && nested && p->n_across) ae_buf_adds(out, "<slice>");
+    if (i > 1) ae_buf_adds(out, end);
+    if (i > 1 && i < p->n_views && (i - 1) % p->n_across == 0) ae_buf_adds(out, "\n");
+    if (i > 0 && i < p->n_views) ae_buf_adds(out, begin);
+    if (i > 1 && i == p->n_views && nested) ae_buf_adds(out, "</slice>");
+}
+
 void ae_tower_text(const ae_tower_model *m, const ae_tower_plan *p, uint32_t i, ae_buf *out)
 {
     if (i == 0) ae_buf_adds(out, m->type->begin);
-    if (i == p->n_views) {
+    if (m->type->size == AE_TOWER_SLICES) {
+        slice_text(p, i, m->nested, out);
+    } else if (i == p->n_views) {
         ae_buf_adds(out, m->type->end);
     } else if (m->type->size == AE_TOWER_TILES) {
         if (i + 1 == p->n_views && p->n_across) ae_buf_adds(out, "\n\n");

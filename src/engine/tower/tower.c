@@ -37,6 +37,22 @@ static void list_block(ae_tower *t, uint32_t i)
     ae_parts_weight(p, from->deep_2, AE_WEIGHT_MATMUL, &to->deep_2);
 }
 
+static void list_resampler(ae_tower *t)
+{
+    const ae_tower_resampler *r = &t->model->resampler;
+    ae_parts *p = &t->parts;
+    ae_parts_vector(p, r->query, &t->resampler.query);
+    ae_parts_weight(p, r->narrow, AE_WEIGHT_MATMUL, &t->resampler.narrow);
+    for (int i = 0; i < 3; i++) {
+        ae_parts_vector(p, r->norm[i], &t->resampler.norm[i]);
+        ae_parts_vector(p, r->norm_b[i], &t->resampler.norm_b[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        ae_parts_weight(p, r->w[i], AE_WEIGHT_MATMUL, &t->resampler.w[i]);
+        ae_parts_vector(p, r->b[i], &t->resampler.b[i]);
+    }
+}
+
 static void list_parts(ae_tower *t)
 {
     ae_tower_model *m = t->model;
@@ -64,6 +80,7 @@ static void list_parts(ae_tower *t)
     if (m->type->size == AE_TOWER_SQUARE) ae_parts_transposed(p, m->project, 0, m->hparams.n_embd, &t->project);
     else ae_parts_weight(p, m->project, AE_WEIGHT_MATMUL, &t->project);
     ae_parts_weight(p, m->project2, AE_WEIGHT_MATMUL, &t->project2);
+    list_resampler(t);
     ae_parts_ones(p, m->hparams.n_embd > AE_MAX_HEAD_DIM ? m->hparams.n_embd : AE_MAX_HEAD_DIM, &t->ones);
 }
 
@@ -120,7 +137,7 @@ static aerie_status place_weights(ae_tower *t, const ae_load_options *options, a
     t->layers = ae_alloc(h->n_layers + 1, sizeof *t->layers);
     t->blocks = ae_alloc(h->n_layers + 1, sizeof *t->blocks);
     if (!t->layers || !t->blocks) return ae_fail_memory(error, "the weight tables", h->n_layers * sizeof *t->layers);
-    AE_TRY(ae_parts_init(&t->parts, t->backend, m->gguf, NULL, 48 + (size_t)(AE_NET_PARTS_PER_LAYER + 16) * h->n_layers,
+    AE_TRY(ae_parts_init(&t->parts, t->backend, m->gguf, NULL, 64 + (size_t)(AE_NET_PARTS_PER_LAYER + 16) * h->n_layers,
                          error));
     list_parts(t);
     ae_parts_place(&t->parts, options->in_place);
@@ -147,6 +164,7 @@ static uint32_t larger(uint32_t a, uint32_t b)
 
 static uint32_t n_tokens_of(const ae_tower *t)
 {
+    if (t->model->n_query) return t->model->n_query;
     return t->n_room / (t->model->merge * t->model->merge);
 }
 
@@ -188,6 +206,13 @@ static void shared_layout(ae_layout *l, ae_tower *t)
     t->attn = reordered ? ae_layout_add(l, n * q_dim, sizeof(float)) : t->k;
     most = l->bytes > most ? l->bytes : most;
     l->bytes = begin;
+    const size_t asked = m->n_query ? m->n_out : 0;
+    t->wide = ae_layout_add(l, n * asked, sizeof(float));
+    t->keys = ae_layout_add(l, n * asked, sizeof(float));
+    t->values = ae_layout_add(l, n * asked, sizeof(float));
+    t->places = ae_layout_add(l, n * asked, sizeof(float));
+    t->asked = ae_layout_add(l, m->n_query * asked, sizeof(float));
+    t->found = ae_layout_add(l, m->n_query * asked, sizeof(float));
     t->merged = ae_layout_add(l, n_tokens * tower_merged_floats(m), sizeof(float));
     t->part = ae_layout_add(l, m->type->merge == AE_TOWER_POOL ? n_tokens * h->n_embd : 0, sizeof(float));
     t->hidden = ae_layout_add(l, two ? n_tokens * larger(m->n_mid, tower_merged_floats(m)) : 0, sizeof(float));
@@ -204,6 +229,7 @@ static void device_layout(ae_layout *l, ae_tower *t)
     const uint32_t widest = larger(larger(h->n_embd, (uint32_t)q_dim), larger(h->n_ff, tower_merged_floats(m)));
     ae_rows_layout(l, n, 1, AE_ROWS_ENCODER, &t->on_device);
     ae_rows_layout(l, t->n_windows ? n : 0, 1, AE_ROWS_ENCODER, &t->windows);
+    ae_rows_layout(l, m->n_query ? n : 0, 1, AE_ROWS_ENCODER, &t->asking);
     t->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
     t->gate = ae_layout_add(l, m->type->gated ? n_ffn * larger(h->n_ff, m->n_gated) : 0, sizeof(float));
     t->up = ae_layout_add(l, n_ffn * larger(h->n_ff, m->n_gated), sizeof(float));
@@ -224,6 +250,7 @@ static void host_layout(ae_layout *l, ae_tower *t)
     t->merged_host = ae_layout_add(l, n_tokens * (m->type->merge == AE_TOWER_UNFOLD ? larger(m->n_out, tower_merged_floats(m))
                                                                                     : m->n_out), sizeof(float));
     t->angles_host = ae_layout_add(l, m->hparams.n_ropes ? 2 * n * (m->hparams.head_dim / 2) : 0, sizeof(float));
+    t->places_host = ae_layout_add(l, m->n_query ? n * m->n_out : 0, sizeof(float));
     t->deep_host = ae_layout_add(l, m->n_deep * n_tokens * m->n_out, sizeof(float));
     t->order = ae_layout_add(l, n, sizeof *t->order);
     t->place = ae_layout_add(l, n, sizeof *t->place);
@@ -234,25 +261,39 @@ static void free_room(ae_tower *t)
 {
     ae_kv_free(t->kv);
     ae_kv_free(t->window_kv);
+    ae_kv_free(t->asked_kv);
     if (t->stream) t->backend->ops->stream_free(t->stream);
     if (t->device) t->backend->ops->free(t->backend, t->device, t->device_bytes);
     ae_free(t->host);
-    t->kv = t->window_kv = NULL;
+    t->kv = t->window_kv = t->asked_kv = NULL;
     t->stream = NULL;
     t->device = t->host = NULL;
     t->n_room = t->n_windows = 0;
 }
 
-/* layer: lent while the options are used. windows: for the cache in which each window is a sequence. */
-static ae_kv_options kv_options(const ae_tower *t, ae_kv_layer *layer, bool windows)
+typedef enum room_kv {
+    ROOM_BLOCKS,
+    ROOM_WINDOWS, /* each window is a sequence */
+    ROOM_ASKED,   /* what a resampler's queries attend to */
+    ROOM_KINDS,
+} room_kv;
+
+static bool has_kv(const ae_tower *t, room_kv kind)
+{
+    return kind == ROOM_BLOCKS || (kind == ROOM_WINDOWS ? t->n_windows : t->model->n_query) != 0;
+}
+
+/* layer: lent while the options are used. */
+static ae_kv_options kv_options(const ae_tower *t, ae_kv_layer *layer, room_kv kind)
 {
     const ae_tower_model *m = t->model;
     const ae_hparams *h = &m->hparams;
     const uint32_t side = m->window * m->merge;
     *layer = (ae_kv_layer){h->n_kv_heads, h->head_dim, 0, false};
+    if (kind == ROOM_ASKED) *layer = (ae_kv_layer){m->n_out / AE_TOWER_HEAD, AE_TOWER_HEAD, 0, false};
     ae_kv_options kv = {.n_layers = 1, .layers = layer, .n_seqs = 1, .n_slots = t->n_room, .type = AE_KV_F16,
                         .n_batch = t->n_room};
-    if (!windows) return kv;
+    if (kind != ROOM_WINDOWS) return kv;
     kv.n_seqs = t->n_windows;
     kv.n_slots = kv.n_batch = (uint64_t)side * side < t->n_room ? side * side : t->n_room;
     return kv;
@@ -260,12 +301,13 @@ static ae_kv_options kv_options(const ae_tower *t, ae_kv_layer *layer, bool wind
 
 static aerie_status make_kvs(ae_tower *t, aerie_error *error)
 {
+    ae_kv **const places[ROOM_KINDS] = {&t->kv, &t->window_kv, &t->asked_kv};
     ae_kv_layer layer;
-    ae_kv_options kv = kv_options(t, &layer, false);
-    AE_TRY(ae_kv_create(&t->kv, t->backend, &kv, error));
-    if (!t->n_windows) return AERIE_OK;
-    kv = kv_options(t, &layer, true);
-    return ae_kv_create(&t->window_kv, t->backend, &kv, error);
+    for (int i = 0; i < ROOM_KINDS; i++) {
+        const ae_kv_options kv = kv_options(t, &layer, (room_kv)i);
+        if (has_kv(t, (room_kv)i)) AE_TRY(ae_kv_create(places[i], t->backend, &kv, error));
+    }
+    return AERIE_OK;
 }
 
 static ae_stream_options stream_options(const ae_tower *t, uint32_t n_threads)
@@ -312,8 +354,9 @@ static size_t count_room(ae_tower *t, uint32_t n_threads)
     device_layout(&device, t);
     bool fits = !host.overflow && !device.overflow && ae_add_size(host.bytes, device.bytes, &sum) &&
                 ae_add_size(sum, t->backend->ops->stream_bytes(t->backend, &stream), &sum);
-    for (int i = 0; fits && t->model->hparams.n_layers && i < (t->n_windows ? 2 : 1); i++) {
-        const ae_kv_options kv = kv_options(t, &layer, i == 1);
+    for (int i = 0; fits && t->model->hparams.n_layers && i < ROOM_KINDS; i++) {
+        const ae_kv_options kv = kv_options(t, &layer, (room_kv)i);
+        if (!has_kv(t, (room_kv)i)) continue;
         const size_t bytes = ae_kv_plan_bytes(t->backend, &kv, NULL);
         fits = bytes != SIZE_MAX && ae_add_size(sum, bytes, &sum);
     }
@@ -333,7 +376,7 @@ aerie_status ae_tower_plan_bytes(ae_tower_model *model, ae_backend *backend, con
         uint32_t w, h;
         ae_tower_view(plan, i, &w, &h);
         const uint32_t across = w / model->patch, down = h / model->patch;
-        t->n_room = larger(t->n_room, across * down + model->n_cls);
+        t->n_room = larger(larger(t->n_room, model->n_query), across * down + model->n_cls);
         t->n_windows = larger(t->n_windows, tower_n_windows(model, across, down));
     }
     *room = status == AERIE_OK ? count_room(t, options->n_threads) : 0;
@@ -350,7 +393,7 @@ aerie_status ae_tower_plan_bytes(ae_tower_model *model, ae_backend *backend, con
 static aerie_status need_room(ae_tower *t, const tower_view *v, aerie_error *error)
 {
     if (v->n <= t->n_room && v->n_windows <= t->n_windows) return AERIE_OK;
-    const uint32_t n = larger(v->n, t->n_room), n_windows = larger(v->n_windows, t->n_windows);
+    const uint32_t n = larger(larger(v->n, t->model->n_query), t->n_room), n_windows = larger(v->n_windows, t->n_windows);
     free_room(t);
     t->n_room = n, t->n_windows = n_windows;
     const aerie_status status = make_room(t, error);
@@ -425,12 +468,13 @@ static aerie_status upload_rows(ae_tower *t, const tower_view *v, aerie_error *e
         at += n;
     }
     if (at) ae_rows_upload(&t->rows, &t->windows, at, 0, t->window_kv, ops, t->stream);
-    return AERIE_OK;
+    return t->asked_kv ? tower_resampler_begin(t, v, error) : AERIE_OK;
 }
 
 static void forget_rows(ae_tower *t)
 {
     if (t->kv) (void)ae_kv_truncate(t->kv, 0, 0); /* cutting to nothing cannot fail */
+    if (t->asked_kv) (void)ae_kv_truncate(t->asked_kv, 0, 0);
     for (uint32_t i = 0; i < t->n_windows; i++) (void)ae_kv_truncate(t->window_kv, i, 0);
 }
 
@@ -442,6 +486,7 @@ static aerie_status begin_view(ae_tower *t, const ae_image *image, const tower_v
     tower_cut(t, image, v);
     if (t->table) tower_positions(t, v);
     if (t->model->hparams.n_ropes) tower_angles(t, v);
+    if (t->model->n_query) tower_places(t, v);
     ae_pool_hold(t->pool);
     aerie_status status = upload_rows(t, v, error);
     if (status == AERIE_OK) {
@@ -513,7 +558,7 @@ static aerie_status run_view(ae_tower *t, const ae_image *image, float *rows, to
     tower_view v = {.across = image->width / m->patch, .down = image->height / m->patch};
     const uint32_t n = v.across * v.down;
     v.n = n + m->n_cls;
-    v.n_tokens = n / (m->merge * m->merge);
+    v.n_tokens = m->n_query ? m->n_query : n / (m->merge * m->merge);
     v.n_windows = tower_n_windows(m, v.across, v.down);
     if (!v.n_tokens) return ae_fail(error, AERIE_ERROR_INTERNAL, "a view without patches; please report");
     AE_TRY(begin_view(t, image, &v, error));
@@ -544,8 +589,9 @@ static aerie_status take_view(const ae_tower *t, const ae_image *image, const ae
 {
     uint32_t w, h;
     ae_tower_view(plan, i, &w, &h);
-    if (plan->n_across && i + 1 < plan->n_views)
-        return ae_image_crop(view, resized, i % plan->n_across * w, i / plan->n_across * h, w, h, error);
+    const uint32_t tile = i - plan->whole_first;
+    if (!ae_tower_is_whole(plan, i))
+        return ae_image_crop(view, resized, tile % plan->n_across * w, tile / plan->n_across * h, w, h, error);
     const bool from_resized = t->model->type->size == AE_TOWER_TILES || !plan->n_across;
     return ae_image_resize(view, from_resized ? resized : image, w, h, filter_of(t->model->type), error);
 }
