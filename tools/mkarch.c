@@ -19,8 +19,8 @@ static const char help[] =
     "The first writes a tiny model of random weights, which are F32 but for a few experts; --decoded: those too. The second "
     "writes a\n"
     "published model's full shape, its matrices as random blocks of TYPE (default q4_0); --layers N: only the first N layers.\n"
-    "mmproj-TYPE is a tiny vision encoder (gemma3, gemma4v, gemma4uv, idefics3, internvl, lfm2, pixtral, pixtral-merge,\n"
-    "qwen2vl, qwen2.5vl, qwen3vl, qwen35) for a model of WIDTH (default 64).\n"
+    "mmproj-TYPE is a tiny vision encoder (gemma3, gemma4v, gemma4uv, glm4v, idefics3, internvl, lfm2, minicpmv, pixtral,\n"
+    "qwen2.5vl, qwen3vl, ...: a wrong TYPE prints all) for a model of WIDTH (default 64; minicpmv: of 128).\n"
     "--list prints the name of each tiny model with its architecture, --shapes that of each shape.\n";
 
 typedef struct arguments {

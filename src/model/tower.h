@@ -30,7 +30,8 @@ typedef enum ae_tower_size {
     /* tiles of the encoder's square, in the grid with the nearest ratio; the whole picture is added as one more view */
     AE_TOWER_GRID,
     AE_TOWER_GRID_SMART, /* as SMART; if that would lose too much, as GRID, with the whole picture as SMART resizes it */
-    /* the whole picture in its own ratio, with about the pixels of the encoder's square; larger ones also in up to nine slices */
+    /* the whole picture in its own ratio, with about the pixels of the encoder's square, and larger ones also in up to nine
+     * slices */
     AE_TOWER_SLICES,
 } ae_tower_size;
 

@@ -15,7 +15,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char *const types[] = {"gemma3", "idefics3", "pixtral", "pixtral-merge", "glm4v", "kimik25", "mlp", "paddleocr"};
+static const char *const types[] = {"gemma3", "idefics3", "pixtral", "pixtral-merge", "glm4v", "kimik25", "mlp", "paddleocr",
+                                    "minicpmv25"};
 #define N_TYPES (sizeof types / sizeof *types)
 
 static uint8_t *files[N_TYPES]; /* kept to the end of the program */
@@ -29,7 +30,8 @@ static void make_files(void)
     bool ok = fd >= 0 && mmproj_open();
     for (size_t i = 0; ok && i < N_TYPES; i++) {
         ae_file_map map;
-        ok = mkmmproj_write(types[i], 32, path, &error) == AERIE_OK && ae_file_map_open(&map, path, false, &error) == AERIE_OK;
+        const uint32_t width = strcmp(types[i], "minicpmv25") ? 32 : 128;
+        ok = mkmmproj_write(types[i], width, path, &error) == AERIE_OK && ae_file_map_open(&map, path, false, &error) == AERIE_OK;
         if (!ok) break;
         sizes[i] = map.bytes;
         files[i] = malloc(map.bytes);

@@ -21,7 +21,8 @@ static outcome use_mmproj(const uint8_t *bytes, size_t n, const char **why)
     return *why ? BROKEN : opened ? OPENED : REFUSED;
 }
 
-static const char *const types[] = {"gemma3", "idefics3", "pixtral", "pixtral-merge", "glm4v", "kimik25", "mlp", "paddleocr"};
+static const char *const types[] = {"gemma3", "idefics3", "pixtral", "pixtral-merge", "glm4v", "kimik25", "mlp", "paddleocr",
+                                    "minicpmv25"};
 
 static uint8_t *make_mmproj(size_t i, uint64_t seed, size_t *n, const char **name)
 {
@@ -33,7 +34,7 @@ static uint8_t *make_mmproj(size_t i, uint64_t seed, size_t *n, const char **nam
     *name = types[i];
     if (fd < 0) return NULL;
     close(fd);
-    if (mkmmproj_write(types[i], 32, path, &error) == AERIE_OK) data = read_all(path, n);
+    if (mkmmproj_write(types[i], strcmp(types[i], "minicpmv25") ? 32 : 128, path, &error) == AERIE_OK) data = read_all(path, n);
     else fprintf(stderr, MUTATE_NAME ": %s\n", error.text);
     unlink(path);
     return data;

@@ -25,7 +25,7 @@ enum { N_OUT = 40, MAX_SIDE = 160 };
 
 static const char *const types[] = {"gemma3", "gemma4v", "gemma4uv", "idefics3", "internvl", "lfm2", "pixtral", "pixtral-merge",
                                     "qwen2vl", "qwen2.5vl", "qwen3vl", "qwen35", "glm4v", "glmocr", "kimivl", "kimik25",
-                                    "paddleocr", "dotsocr", "mlp", "lightonocr"};
+                                    "paddleocr", "dotsocr", "mlp", "lightonocr", "minicpmv"};
 enum { N_TYPES = sizeof types / sizeof *types };
 #if defined(__aarch64__)
 static const char *const levels[] = {"ref", "neon", "dotprod", "i8mm"};
@@ -35,6 +35,12 @@ static const char *const levels[] = {"ref", "avx2", "avxvnni", "avx512", "amx"};
 enum { N_LEVELS = sizeof levels / sizeof *levels };
 
 static char folder[] = "/tmp/aerie_tower_XXXXXX", path[64];
+
+/* Queries of resamplers have heads of 128. */
+static uint32_t n_out_of(const char *type)
+{
+    return strncmp(type, "minicpm", 7) ? N_OUT : 256;
+}
 
 static void need(aerie_status status, const aerie_error *error)
 {
@@ -74,7 +80,7 @@ static bool open_rig(rig *r, const char *type, const char *level, uint32_t n_thr
         if (!strstr(error.text, "lacks the level")) fail_msg("%s", error.text);
         return false;
     }
-    need(mkmmproj_write(type, N_OUT, path, &error), &error);
+    need(mkmmproj_write(type, n_out_of(type), path, &error), &error);
     need(ae_tower_model_load(&model, path, false, &error), &error);
     if (!strncmp(type, "qwen", 4) || !strncmp(type, "gemma4", 6) || !strncmp(type, "glm", 3) || !strncmp(type, "kimi", 4) ||
         !strcmp(type, "dotsocr"))
@@ -176,8 +182,8 @@ static void levels_and_threads_give_the_same_rows(void **state)
 static void lack_of_memory_leaves_a_tower_that_works(void **state)
 {
     (void)state;
-    static const char *const some[] = {"gemma3", "qwen2.5vl", "qwen3vl"};
-    for (int t = 0; t < 3; t++) {
+    static const char *const some[] = {"gemma3", "qwen2.5vl", "qwen3vl", "minicpmv25"};
+    for (int t = 0; t < 4; t++) {
         rig r;
         size_t n;
         bool failed = true;
@@ -198,6 +204,48 @@ static void lack_of_memory_leaves_a_tower_that_works(void **state)
     }
 }
 
+/* ---- Views ------------------------------------------------------------------------------------------- */
+
+/* The views of a picture with the text around them: each view's size in place of its rows. */
+static void check_views(const char *type, uint32_t width, uint32_t height, const char *want)
+{
+    aerie_error error = {0};
+    ae_tower_model *m;
+    ae_tower_plan plan;
+    ae_buf out = {0};
+    need(mkmmproj_write(type, n_out_of(type), path, &error), &error);
+    need(ae_tower_model_load(&m, path, true, &error), &error);
+    need(ae_tower_plan_make(m, width, height, &plan, &error), &error);
+    for (uint32_t i = 0; i <= plan.n_views; i++) {
+        uint32_t w, h;
+        ae_tower_text(m, &plan, i, &out);
+        if (i == plan.n_views) break;
+        ae_tower_view(&plan, i, &w, &h);
+        ae_buf_addf(&out, "[%ux%u]", w, h);
+    }
+    ae_buf_add(&out, "", 1);
+    if (strcmp(out.data, want)) fail_msg("%s, %u x %u: %s", type, width, height, out.data);
+    ae_buf_free(&out);
+    ae_tower_model_free(m);
+}
+
+static void views_have_their_text(void **state)
+{
+    (void)state;
+    check_views("idefics3", 90, 60, "<fake_token_around_image><row_1_col_1>[32x32]<fake_token_around_image><row_1_col_2>[32x32]"
+                "<fake_token_around_image><row_1_col_3>[32x32]\n<fake_token_around_image><row_2_col_1>[32x32]"
+                "<fake_token_around_image><row_2_col_2>[32x32]<fake_token_around_image><row_2_col_3>[32x32]\n\n"
+                "<fake_token_around_image><global-img>[32x32]<fake_token_around_image>");
+    check_views("minicpmv", 20, 20, "<image>[32x32]</image>");
+    check_views("minicpmv", 64, 60, "<image>[32x32]</image><slice>[32x32]</slice><slice>[32x32]</slice>\n"
+                "<slice>[32x32]</slice><slice>[32x32]</slice>");
+    check_views("minicpmv", 100, 30,
+                "<image>[56x16]</image><slice>[32x32]</slice><slice>[32x32]</slice><slice>[32x32]</slice>");
+    check_views("minicpmv25", 20, 20, "<image>[32x32]</image>");
+    check_views("minicpmv25", 30, 100, "<image>[16x56]</image><slice><image>[32x32]</image>\n<image>[32x32]</image>\n"
+                "<image>[32x32]</image></slice>");
+}
+
 /* ---- Wrong files -------------------------------------------------------------------------------------- */
 
 /* Reads the file, puts `to` where `from` stands, `offset` bytes after its beginning, and binds a vision encoder of it. */
@@ -207,7 +255,7 @@ static void refuse_tower(const char *type, const char *from, size_t offset, cons
     aerie_error error = {0};
     ae_gguf *gguf;
     ae_tower_model *model = NULL;
-    need(mkmmproj_write(type, N_OUT, path, &error), &error);
+    need(mkmmproj_write(type, n_out_of(type), path, &error), &error);
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
     fseek(f, 0, SEEK_END);
@@ -238,6 +286,12 @@ static void refuses_encoders_that_cannot_be(void **state)
                  "v.deepstack.0.norm.weight belongs to no vision encoder of type qwen2vl_merger");
     refuse_tower("qwen2.5vl", "clip.vision.patch_size", 22 + 4, &wide, sizeof wide, "clip.vision.window_size",
                  "clip.vision.window_sizX", "a window of 112 pixels holds no token of 128 pixels");
+    const uint32_t much = 5000, version = 7, few = 6;
+    refuse_tower("minicpmv", "clip.minicpmv_query_num", 23 + 4, &much, sizeof much, NULL, NULL, "1 to 1024 are possible");
+    refuse_tower("minicpmv", "clip.minicpmv_query_num", 23 + 4, &few, sizeof few, NULL, NULL, "resampler.query");
+    refuse_tower("minicpmv", "clip.minicpmv_version", 21 + 4, &version, sizeof version, NULL, NULL, "is 7; 2 to 6 and 100045");
+    refuse_tower("minicpmv", "clip.vision.projection_dim", 26 + 4, &wide, sizeof wide, NULL, NULL, "is missing, or its width");
+    refuse_tower("minicpmv", "resampler.ln_kv.bias", 0, "resampler.ln_kv.bios", 20, NULL, NULL, "resampler.ln_kv.bias");
 }
 
 static void refuse_model(const mkarch_spec *spec, const char *sentence)
@@ -268,7 +322,8 @@ static void refuses_text_models_that_cannot_be(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_encoders_that_cannot_be), cmocka_unit_test(refuses_text_models_that_cannot_be),
+        cmocka_unit_test(views_have_their_text), cmocka_unit_test(refuses_encoders_that_cannot_be),
+        cmocka_unit_test(refuses_text_models_that_cannot_be),
         cmocka_unit_test(levels_and_threads_give_the_same_rows), cmocka_unit_test(lack_of_memory_leaves_a_tower_that_works),
     };
     return cmocka_run_group_tests(tests, make, drop);

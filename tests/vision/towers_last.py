@@ -1,7 +1,8 @@
 """Further encoders for check_towers.py: MiniCPM-V 2.5 to 4.5.
 
-transformers 5.24 has MiniCPM-V 4.6 alone: its sizes are those of the earlier ones (with other multiples), so its processor says
-into which slices a picture is cut; blocks run through SigLIP's class; the resampler is written out here as its authors publish it.
+transformers 5.24 has MiniCPM-V 4.6 alone: its sizes are those of the earlier ones (with other multiples), so its processor
+says into which slices a picture is cut; blocks run through SigLIP's class; the resampler is written out here as its authors
+publish it.
 """
 import math
 

@@ -269,7 +269,8 @@ void tower_deep(ae_tower *t, uint32_t i, const tower_view *v)
     const uint32_t side = tower_merged_floats(m);
     if (!b->deep_1) return;
     merge(t, v);
-    product(t, v->n_tokens, t->merged, side, tower_norm_of(t, b->deep_norm, b->deep_norm_b), b->deep_1, b->deep_1_b, t->hidden, side);
+    product(t, v->n_tokens, t->merged, side, tower_norm_of(t, b->deep_norm, b->deep_norm_b), b->deep_1, b->deep_1_b, t->hidden,
+            side);
     activated(t, v->n_tokens, t->hidden, NULL, side, AE_GLU_GELU_ERF, 0,
               (tower_product){b->deep_2, b->deep_2_b, t->out, m->n_out, NULL}, false);
     t->backend->ops->download(t->stream, t->deep_host + (size_t)m->blocks[i].i_deep * v->n_tokens * m->n_out, t->out,
@@ -315,8 +316,8 @@ void tower_project(ae_tower *t, const tower_view *v)
         tower_resample(t, v);
         return;
     }
-    tower_norm_rows(t, t->x, v->n, e, m->type->patch_eps > 0 ? (tower_norm){t->patch_norm, t->patch_norm_b, true, m->type->patch_eps}
-                                                       : tower_norm_of(t, t->patch_norm, NULL));
+    const tower_norm own = {t->patch_norm, t->patch_norm_b, true, m->type->patch_eps};
+    tower_norm_rows(t, t->x, v->n, e, m->type->patch_eps > 0 ? own : tower_norm_of(t, t->patch_norm, NULL));
     merge(t, v);
     if (m->type->head_norms) standardise(t, v);
     const float *x = t->merged;
