@@ -31,7 +31,8 @@ static void make_files(void)
     for (size_t i = 0; ok && i < N_TYPES; i++) {
         ae_file_map map;
         const uint32_t width = strcmp(types[i], "minicpmv25") ? 32 : 128;
-        ok = mkmmproj_write(types[i], width, path, &error) == AERIE_OK && ae_file_map_open(&map, path, false, &error) == AERIE_OK;
+        ok = mkmmproj_write(types[i], width, path, &error) == AERIE_OK &&
+             ae_file_map_open(&map, path, false, &error) == AERIE_OK;
         if (!ok) break;
         sizes[i] = map.bytes;
         files[i] = malloc(map.bytes);
