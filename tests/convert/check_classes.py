@@ -35,14 +35,14 @@ class File:
         self.keys = {k.removeprefix(self.arch + "."): v for k, v in keys.items()}
         self.n_layers = self.keys["block_count"] - self.keys.get("nextn_predict_layers", 0)
 
-    def set_floats(self, key, values, is_list=True):
+    def set_numbers(self, key, values, kind="f", is_list=True):
         """Changes a number or a list in the file itself."""
         with open(self.path, "r+b") as f:
             data = f.read()
             name = f"{self.arch}.{key}".encode()
             at = data.index(struct.pack("<Q", len(name)) + name) + 8 + len(name) + (16 if is_list else 4)
             f.seek(at)
-            f.write(struct.pack(f"<{len(values)}f", *values))
+            f.write(struct.pack(f"<{len(values)}{kind}", *values))
 
     def __getitem__(self, key):
         return self.keys[key]
@@ -301,7 +301,7 @@ V4 = {"attn_q_a": "attn.wq_a", "attn_q_a_norm": "attn.q_norm", "attn_q_b": "attn
 
 def deepseek4(f):
     for name in ("swiglu_clamp_exp", "swiglu_clamp_shexp"):  # one limit in published files
-        f.set_floats(name, [0.75] * f["block_count"])
+        f.set_numbers(name, [0.75] * f["block_count"])
 
     def change(out, at, t, i):
         experts(out, at + "ffn.experts", t, "w1 w3 w2")
@@ -503,6 +503,112 @@ def hy4(f):
     return config, tensors
 
 
+def glm5_next(f):
+    def change(out, at, t, i):
+        latent(out, at, t, -1)
+        experts(out, at + "mlp.experts", t)
+    layer = {**KDA, "ssm_f_a": "self_attn.f_a_proj", "ssm_f_b": "self_attn.f_b_proj", "ssm_g_a": "self_attn.g_a_proj",
+             "ssm_g_b": "self_attn.g_b_proj", "indexer.attn_q_b": "self_attn.indexer.wq_b",
+             "indexer.attn_k": "self_attn.indexer.wk", "indexer.k_norm": "self_attn.indexer.k_norm",
+             "indexer.proj": "self_attn.indexer.weights_proj",
+             **{f"indexer_compressor_{x}.weight": f"self_attn.indexer.index_kpool_compress_{x}" for x in ("gate", "ape")},
+             **{f"hc_{half}_{x}.weight": f"hc_{half}_{x}" for half in ("attn", "ffn") for x in ("fn", "base", "scale")},
+             "exp_probs_b.bias": "mlp.gate.e_score_correction_bias",
+             **{f"ffn_{x}_shexp": f"mlp.shared_experts.{x}_proj" for x in ("gate", "up", "down")}}
+    tensors = take_apart(f, layer, change=change)
+    kv, n, types = f["attention.head_count_kv"], f.n_layers, f["attention.indexer.types"]
+    text = common(f, "Glm5NextForCausalLM", **latent_sizes(f), n_routed_experts=f["expert_count"], head_dim=0,
+                  n_shared_experts=f["expert_shared_count"], norm_topk_prob=True, mla_use_nope=True, mhc=True, layer_types=[
+                      "full_attention" if x else "linear_attention" for x in kv], linear_attn_config={
+                          "head_dim": f["kda.head_dim"], "num_heads": f["attention.head_count"],
+                          "short_conv_kernel_size": f["ssm.conv_kernel"], "gate_lower_bound": f["kda.gate_lower_bound"]},
+                  index_n_heads=f["attention.indexer.head_count"], index_head_dim=f["attention.indexer.key_length"],
+                  index_topk=f["attention.indexer.top_k"], index_kpool=f["attention.indexer.kpool"],
+                  indexer_types=["full" if t else "shared" for t in types], swiglu_limit=f["swiglu_clamp_exp"][0],
+                  hc_mult=f["hyper_connection.count"], hc_sinkhorn_iters=f["hyper_connection.sinkhorn_iterations"],
+                  hc_eps=f["hyper_connection.epsilon"], num_nextn_predict_layers=1)
+    del text["num_experts"], text["rope_theta"], text["architectures"]
+    tensors = {k.replace("model.", "model.language_model.", 1): w for k, w in tensors.items()}
+    tensors["model.visual.patch_embed.proj.bias"] = [1], array("f", [0.0])
+    tensors[f"model.language_model.layers.{n}.eh_proj.bias"] = [1], array("f", [0.0])  # of a block that is left out
+    return {"architectures": ["Glm5NextForConditionalGeneration"], "text_config": text, "vision_config": {}}, tensors
+
+
+def qwen4(f):
+    n, c, memory = f.n_layers, f["hyper_connection.count"], f["ple.layers"][0]
+    if "nextn_predict_layers" not in f.keys:  # all layers that attend choose, in published files
+        f.set_numbers("attention.compress_ratios", [0 if r else 4 for r in f["attention.recurrent_layers"]], "I")
+    halves = {"hc_attn": "attn_hyper_connection.", "hc_ffn": "mlp_hyper_connection."}
+    parts = {"norm": "hc_norm", "down": "input_mix_weight_down", "up": "input_mix_weight_up", "inject": "block_inject_weight"}
+    names = {f"{half}_{part}": to + end for half, to in halves.items() for part, end in parts.items()}
+    names |= {f"ple_{x}": f"ple.{x}_proj" for x in ("key", "value")}
+    names |= {f"ple_norm_{x}": f"ple.norm_{x}" for x in ("key", "query", "conv")}
+    names |= {"ple_conv1d": "ple.conv1d", "indexer.q_norm": "self_attn.indexer.q_layernorm",
+              "indexer.k_norm": "self_attn.indexer.k_layernorm", "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+              **{f"ffn_{x}_shexp": f"mlp.shared_expert.{x}_proj" for x in ("gate", "up", "down")},
+              "ssm_norm": "linear_attn.norm", "ssm_dt.bias": "linear_attn.dt_bias", "ssm_a": "linear_attn.A_log",
+              **{x: f"linear_attn.{y}" for x, y in (("attn_qkv", "in_proj_qkv"), ("attn_gate", "in_proj_z"),
+                                                    ("ssm_beta", "in_proj_b"), ("ssm_alpha", "in_proj_a"),
+                                                    ("ssm_conv1d", "conv1d"), ("ssm_out", "out_proj"))},
+              "nextn.enorm": "mtp.pre_fc_norm_embedding", "nextn.hnorm": "mtp.pre_fc_norm_hidden",
+              **{f"nextn.hc_head_{x}": f"mtp.hyper_connection_mixer.{y}" for x, y in parts.items()}}
+    keys, values, dim = f["ssm.group_count"], f["ssm.time_step_rank"], f["ssm.state_size"]
+    each = values // keys
+    heads = [j * keys + g for g in range(keys) for j in range(each)]  # where each of the checkpoint's heads lies
+
+    def order(t, size, first=0):
+        return rows_of(t, [*range(first), *[first + h * size + i for h in heads for i in range(size)]])
+
+    def change(out, at, t, i):
+        experts(out, at + "mlp.experts", t)
+        for name in [x for x in t if "norm" in x and x != "ssm_norm.weight"]:
+            w = changed(t[name], lambda x: x - 1)
+            t[name] = shaped(w, len(w[1]))
+        if "indexer.q_proj.weight" in t:
+            out[at + "self_attn.indexer.index_qk_proj.weight"] = joined(t.pop("indexer.q_proj.weight"),
+                                                                        t.pop("indexer.k_proj.weight"))
+        if "ssm_out.weight" in t:
+            for name, size, first in (("attn_qkv.weight", dim, 2 * keys * dim), ("attn_gate.weight", dim, 0),
+                                      ("ssm_beta.weight", 1, 0), ("ssm_alpha.weight", 1, 0), ("ssm_dt.bias", 1, 0),
+                                      ("ssm_a", 1, 0), ("ssm_conv1d.weight", dim, 2 * keys * dim)):
+                t[name] = order(t[name], size, first)
+            t["ssm_out.weight"] = turned(order(turned(t["ssm_out.weight"]), dim))
+            t["ssm_conv1d.weight"] = shaped(t["ssm_conv1d.weight"], 2 * keys * dim + values * dim, 1, f["ssm.conv_kernel"])
+            t["ssm_a"] = changed(t["ssm_a"], lambda x: math.log(-x))
+        t["ffn_gate_inp_shexp.weight"] = shaped(t["ffn_gate_inp_shexp.weight"], 1, 64)
+        if "ple_conv1d.weight" in t:
+            t["ple_conv1d.weight"] = shaped(t["ple_conv1d.weight"], c * 64, 1, f["ple.conv_kernel"])
+        if "nextn.eh_proj.weight" in t:
+            both = turned(t.pop("nextn.eh_proj.weight"))
+            for name, rows in (("embedding", range(64)), ("hidden", range(64, 128))):
+                out[f"{at}mtp.fc_{name}.weight"] = turned(rows_of(both, rows))
+    whole = {f"output_hc_{x}": f"model.hyper_connection_mixer.{y}" for x, y in parts.items()}
+    tensors = take_apart(f, names, {**whole, "per_layer_token_embd": "table"}, change=change)
+    name = "model.hyper_connection_mixer.hc_norm.weight"
+    tensors[name] = shaped(changed(tensors[name], lambda x: x - 1), 64 * c)
+    table, place = tensors.pop("table.weight"), f"model.layers.{memory}.ple.ple_embedding."
+    for k, rows in enumerate((range(300), range(300, 440), range(440, table[0][0]))):
+        tensors[f"{place}ngram_embedding.shard_{k}.weight"] = rows_of(table, rows)
+    for to, key in (("layer_multipliers", "layer_multipliers"), ("ngram_heads_offsets", "head_offsets"),
+                    ("ngram_heads_vocab_sizes", "head_vocab_sizes")):
+        tensors[place + to] = [len(f["ple." + key])], array("q", f["ple." + key])
+    tensors = {k.replace(f"model.layers.{n}.mtp.", "mtp.").replace(f"model.layers.{n}.", "mtp.layers.0.")
+               .replace("model.", "model.language_model.", 1): w for k, w in tensors.items()}
+    text = common(f, "Qwen4ExpForCausalLM", shared_expert_intermediate_size=f["expert_shared_feed_forward_length"],
+                  hc_count=c, hc_lowrank=f["hyper_connection.low_rank"], ple_layer_ids=[memory + 1], split_ngram_parts=3,
+                  ple_conv_kernel_size=f["ple.conv_kernel"], ngram_size=f["ple.ngram_size"],
+                  heads_per_ngram=f["ple.heads_per_ngram"], eos_token_id=[f["ple.eos_token_id"], 7],
+                  indexer_n_heads=f["attention.indexer.head_count"], indexer_kv_heads=1,
+                  indexer_head_dim=f["attention.indexer.key_length"], indexer_budget=f["attention.indexer.top_k"],
+                  indexer_compress_ratio=4, output_gate_type="sigmoid", linear_num_key_heads=keys,
+                  linear_num_value_heads=values, linear_key_head_dim=dim, linear_value_head_dim=dim,
+                  linear_conv_kernel_dim=f["ssm.conv_kernel"], layer_types=[
+                      "linear_attention" if r else "full_attention" for r in f["attention.recurrent_layers"][:n]],
+                  rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [3, 3, 2],
+                                   "mrope_interleaved": True, "partial_rotary_factor": 0.5})
+    return {"architectures": ["Qwen4ExpForConditionalGeneration"], "text_config": text, "vision_config": {}}, tensors
+
+
 def plamo2(f):
     plus = {"attn_norm.weight": ("pre_mixer_norm", 1), "post_attention_norm": ("post_mixer_norm", 1 / 5),
             "ffn_norm.weight": ("pre_mlp_norm", 1), "post_ffw_norm": ("post_mlp_norm", 5 ** -1.5)}
@@ -534,7 +640,7 @@ def plamo2(f):
 
 
 def talkie(f):
-    f.set_floats("attention.layer_norm_rms_epsilon", [1.1920929e-07], False)  # of the model's code
+    f.set_numbers("attention.layer_norm_rms_epsilon", [1.1920929e-07], is_list=False)  # of the model's code
 
     def change(out, at, t, i):
         for x in "qk":
@@ -679,11 +785,12 @@ CASES = {"dream": dream, "llada": llada, "llada-moe": llada_moe, "rnd1": rnd1, "
          "t5": t5, "t5-flan": t5, "t5-umt5": t5, "t5encoder": t5, "t5encoder-relu": t5, "rwkv6": rwkv6, "rwkv7": rwkv7,
          "rwkv7 raw": rwkv7_raw,
          "hy_v4": hy4, "hy_v4-dense": hy4, "plamo2": plamo2, "talkie": talkie,
+         "glm5-next": glm5_next, "qwen4exp": qwen4, "qwen4exp-mtp": qwen4,
          "graniteswitch": granite_switch, "dots3note": dots3, "dots3note-mtp": dots3,
          "kimi-k3-plain packed": kimi_k3_packed, "deepseek4 packed": deepseek4_packed}
 # the published numbers are another function of the file's, so that rounding may differ
 ROUNDED = {"minimax-m3": ("norm",), "kimi-k3": ("ssm_a",), "bailingmoe3": ("ssm_a",), "plamo2": ("norm", "ssm_a"),
-           "dots3note": ("norm",)}
+           "dots3note": ("norm",), "glm5-next": ("ssm_a",), "qwen4exp": ("norm", "ssm_a")}
 # whose own tensors the test adds to, so that the source's logits are others
 OTHER = ("talkie", "graniteswitch")
 

@@ -45,6 +45,8 @@ typedef struct ae_convert_item {
     ae_convert_change change;   /* PLAIN only */
     const ae_st_tensor *from;   /* PLAIN, ROTATED and WHOLE */
     const ae_st_tensor *const *parts; /* PLAIN: [n_stack] one tensor for each matrix of the stack, in place of `from` */
+    const uint64_t *starts;     /* PLAIN: [n_parts + 1] `parts` lie one below the other; the first row of each, and all rows */
+    uint32_t n_parts;           /* with `starts` */
     const ae_st_tensor *beside; /* PLAIN: has the second half of each row, `from` the first; matrices of one shape */
     uint64_t first;             /* index of the first element of `from` */
     uint64_t stack_step, row_step,

@@ -79,8 +79,8 @@ aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item)
     if (!to->step) to->step = 1;
     if (!to->row_step) to->row_step = to->columns;
     if (!to->stack_step) to->stack_step = to->rows * to->row_step;
-    for (uint64_t i = 0; i < (to->parts ? to->n_stack : to->from && !to->beside); i++)
-        AE_TRY(check_room(c, to, to->parts ? to->parts[i] : to->from));
+    const uint64_t n_checked = to->starts ? 0 : to->parts ? to->n_stack : to->from && !to->beside;
+    for (uint64_t i = 0; i < n_checked; i++) AE_TRY(check_room(c, to, to->parts ? to->parts[i] : to->from));
     if (item->how == AE_CONVERT_IDS) to->type = AE_TYPE_I64;
     else if (item->how == AE_CONVERT_WHOLE) to->type = AE_TYPE_I32;
     else if (!item->rows || item->f32 || (item->floating && c->out_type != AE_TYPE_F16)) to->type = AE_TYPE_F32;
@@ -135,6 +135,18 @@ static uint64_t old_row(const ae_convert *c, const ae_convert_item *item, uint64
     return row - in_head + in_head / 2 + (in_head % 2 ? half : 0);
 }
 
+/* The part that has a row, of parts that lie one below the other. */
+static uint32_t part_of(const ae_convert_item *item, uint64_t row)
+{
+    uint32_t lo = 0, hi = item->n_parts;
+    while (hi - lo > 1) {
+        const uint32_t middle = lo + (hi - lo) / 2;
+        if (item->starts[middle] <= row) lo = middle;
+        else hi = middle;
+    }
+    return lo;
+}
+
 /* Reads one row, counted over all matrices. */
 static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
 {
@@ -144,6 +156,10 @@ static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
     if (at < item->n_zero) {
         memset(x, 0, n * sizeof *x);
         return true;
+    }
+    if (item->starts) {
+        const uint32_t part = part_of(item, row);
+        return ae_convert_floats(item->parts[part], (row - item->starts[part]) * n, x, n);
     }
     const ae_st_tensor *t = item->parts ? item->parts[i] : item->from;
     const uint64_t first =

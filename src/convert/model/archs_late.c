@@ -118,6 +118,30 @@ static const ae_convert_rule hy4[] = {
     HYPER_PRE("ffn", "hc_mlp_layer.hc_pre"), HYPER("attn", "attn_hc"), HYPER("ffn", "ffn_hc"), END,
 };
 
+static const ae_convert_rule glm5_next[] = {
+    KDA, PLAIN("self_attn.g_a_proj", "ssm_g_a"), PLAIN("self_attn.g_b_proj", "ssm_g_b"),
+    PLAIN("self_attn.indexer.wq_b", "indexer.attn_q_b"), PLAIN("self_attn.indexer.wk", "indexer.attn_k"),
+    PLAIN("self_attn.indexer.k_norm", "indexer.k_norm"), RULE("self_attn.indexer.weights_proj", "indexer.proj", F32),
+    EXACT("self_attn.indexer.index_kpool_compress_gate", "indexer_compressor_gate.weight", F32),
+    EXACT("self_attn.indexer.index_kpool_compress_ape", "indexer_compressor_ape.weight", F32),
+    EXACT("hc_attn_fn", "hc_attn_fn.weight", F32), EXACT("hc_attn_base", "hc_attn_base.weight", F32),
+    EXACT("hc_attn_scale", "hc_attn_scale.weight", F32), EXACT("hc_ffn_fn", "hc_ffn_fn.weight", F32),
+    EXACT("hc_ffn_base", "hc_ffn_base.weight", F32), EXACT("hc_ffn_scale", "hc_ffn_scale.weight", F32), END,
+};
+
+/* The matrices of a hyper-connection; its norm is added by a function. */
+#define HYPER_LOW(half, from)                                                                                                  \
+    PLAIN(from ".input_mix_weight_down", "hc_" half "_down"), PLAIN(from ".input_mix_weight_up", "hc_" half "_up"),            \
+        PLAIN(from ".block_inject_weight", "hc_" half "_inject")
+static const ae_convert_rule qwen4[] = {
+    EXACT("linear_attn.norm.weight", "ssm_norm.weight", PLAIN), HYPER_LOW("attn", "attn_hyper_connection"),
+    HYPER_LOW("ffn", "mlp_hyper_connection"), PLAIN("self_attn.indexer.q_layernorm", "indexer.q_norm"),
+    PLAIN("self_attn.indexer.k_layernorm", "indexer.k_norm"), PLAIN("ple.key_proj", "ple_key"),
+    PLAIN("ple.value_proj", "ple_value"), EXACT("ple.conv1d.weight", "ple_conv1d.weight", CONV),
+    PLAIN("hyper_connection_mixer.input_mix_weight_down", "nextn.hc_head_down"),
+    PLAIN("hyper_connection_mixer.input_mix_weight_up", "nextn.hc_head_up"), END,
+};
+
 static const ae_convert_rule plamo2[] = {
     PLAIN("mixer.in_proj", "ssm_in"), EXACT("mixer.conv1d.weight", "ssm_conv1d.weight", CONV),
     RULE("mixer.bcdt_proj", "ssm_x", F32), RULE("mixer.dt_proj", "ssm_dt", F32), EXACT("mixer.dt_bias", "ssm_dt.bias", F32),
@@ -196,6 +220,20 @@ static const ae_convert_key hy4_keys[] = {
     COUNT("expert_group_count", "n_group"), COUNT("expert_group_used_count", "topk_group"),
     U32("leading_dense_block_count", NULL), U32("hyper_connection.count", "hc_mult"),
     F32("hyper_connection.epsilon", "hc_eps"), F32("hyper_connection.magnitude", "hc_magnitude"), LAST,
+};
+
+static const ae_convert_key glm5_next_keys[] = {
+    U32("attention.q_lora_rank", "q_lora_rank"), U32("attention.kv_lora_rank", "kv_lora_rank"),
+    COUNT("expert_group_count", "n_group"), COUNT("expert_group_used_count", "topk_group"),
+    U32("attention.indexer.head_count", "index_n_heads"), U32("attention.indexer.key_length", "index_head_dim"),
+    U32("attention.indexer.top_k", "index_topk"), U32("attention.indexer.kpool", "index_kpool"),
+    U32("leading_dense_block_count", NULL), U32("hyper_connection.count", "hc_mult"),
+    U32("hyper_connection.sinkhorn_iterations", "hc_sinkhorn_iters"), F32("hyper_connection.epsilon", "hc_eps"), LAST,
+};
+static const ae_convert_key qwen4_keys[] = {
+    U32("hyper_connection.count", "hc_count"), U32("hyper_connection.low_rank", "hc_lowrank"),
+    U32("attention.indexer.head_count", "indexer_n_heads"), U32("attention.indexer.key_length", "indexer_head_dim"),
+    U32("attention.indexer.top_k", "indexer_budget"), LAST,
 };
 
 static const ae_convert_key switch_keys[] = {
@@ -317,6 +355,24 @@ const ae_convert_arch ae_convert_late_archs[] = {
      .begin = ae_convert_begin_hy4,
      .more_keys = ae_convert_keys_hy4,
      .more_tensors = ae_convert_tensors_hy4},
+    {.classes = "Glm5NextForConditionalGeneration Glm5NextForCausalLM Glm5NextTextForCausalLM",
+     .arch = "glm5-next",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_OWN_HEADS | AE_ARCH_NO_ROPE,
+     .rules = glm5_next,
+     .keys = glm5_next_keys,
+     .defaults = "{\"hc_mult\":4,\"hc_sinkhorn_iters\":20,\"hc_eps\":1e-6,\"norm_topk_prob\":true}",
+     .begin = ae_convert_begin_glm5_next,
+     .more_keys = ae_convert_keys_glm5_next,
+     .more_tensors = ae_convert_tensors_glm5_next},
+    {.classes = "Qwen4ExpForConditionalGeneration Qwen4ExpForCausalLM",
+     .arch = "qwen4exp",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_PLUS_ONE | AE_ARCH_AHEAD,
+     .rules = qwen4,
+     .keys = qwen4_keys,
+     .defaults = "{\"hc_count\":4,\"hc_lowrank\":320}",
+     .begin = ae_convert_begin_qwen4,
+     .more_keys = ae_convert_keys_qwen4,
+     .more_tensors = ae_convert_tensors_qwen4},
     {.classes = "Plamo2ForCausalLM PLaMo2ForCausalLM",
      .arch = "plamo2",
      .flags = AE_ARCH_OWN_HEADS,

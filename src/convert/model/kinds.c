@@ -1,6 +1,6 @@
-/* kinds.c - models whose layers are of a kind of their own: Gemma 3n, sparse attention by an index, Mamba-1, Falcon-H1,
- * MiniMax-01, Kimi-Linear, Kimi K3, Ling 3; Mistral 4; and the text halves of models that see (arch.h). Keys that depend on
- * several values, and tensors that are put together. Owns nothing.
+/* kinds.c - models whose layers are of a kind of their own: Gemma 3n, sparse attention by an index, GLM-5.3-Flash, Mamba-1,
+ * Falcon-H1, MiniMax-01, Kimi-Linear, Kimi K3, Ling 3; Mistral 4; and the text halves of models that see (arch.h). Keys that
+ * depend on several values, and tensors that are put together. Owns nothing.
  * Sources: the models' own code in transformers; names and keys of GGUF files as llama.cpp reads them. */
 #include <math.h>
 #include <stdio.h>
@@ -117,6 +117,101 @@ aerie_status ae_convert_keys_indexed(ae_convert_keys *k, const ae_convert *c)
 {
     AE_TRY(ae_convert_keys_mla(k, c));
     return strcmp(c->arch->arch, "glm-dsa") ? k->status : put_types(k, c);
+}
+
+/* ---- GLM-5.3-Flash ---------------------------------------------------------------------------------------------- */
+
+/* What the makers keep in linear_attn_config gets the names under which transformers saves it. */
+aerie_status ae_convert_begin_glm5_next(ae_convert *c)
+{
+    static const char *const names[][2] = {{"head_dim", "linear_head_dim"}, {"num_heads", "linear_num_heads"},
+                                           {"short_conv_kernel_size", "linear_conv_kernel_dim"},
+                                           {"gate_lower_bound", "linear_lower_bound"}};
+    json_t *to = json_is_object(c->layer) ? c->layer : c->config;
+    const json_t *own = ae_convert_value(c, "linear_attn_config");
+    uint32_t n_heads = 0, n_own = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        json_t *value = json_object_get(own, names[i][0]);
+        if (value && json_object_set(to, names[i][1], value)) return ae_convert_no_memory(c, "the configuration");
+    }
+    json_object_del(to, "head_dim"); /* the part that rotates, which is none */
+    json_object_del(c->config, "head_dim");
+    AE_TRY(ae_convert_need_u32(c, "num_attention_heads", 1, AE_MAX_HEADS, &n_heads));
+    n_own = n_heads;
+    AE_TRY(ae_convert_u32(c, "linear_num_heads", 1, AE_MAX_HEADS, &n_own));
+    if (n_own != n_heads)
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: linear attention has %u heads and the other one %u; GGUF files "
+                       "of architecture %s have as many of both", c->config_path, n_own, n_heads, c->arch->arch);
+    if (json_is_false(ae_convert_value(c, "mhc")) || json_is_false(ae_convert_value(c, "mla_use_nope")) ||
+        json_integer_value(ae_convert_value(c, "qk_rope_head_dim")))
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: GGUF files of architecture %s have rows of several streams "
+                       "('mhc') and rotate nothing ('mla_use_nope' true, 'qk_rope_head_dim' 0)", c->config_path,
+                       c->arch->arch);
+    return AERIE_OK;
+}
+
+/* Which layers attend, and how far the decay of the others may go. */
+static aerie_status put_glm5_mixers(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *types = ae_convert_value(c, "layer_types"), *values = json_is_object(c->layer) ? c->layer : c->config;
+    const bool safe = !json_is_false(json_object_get(ae_convert_value(c, "linear_attn_config"), "safe_gate"));
+    uint32_t n_kv[AE_MAX_LAYERS], taps = 4, dim = 128;
+    double lower = -5;
+    for (uint32_t i = 0; i < c->model.n_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        const bool linear = type ? strcmp(type, "linear_attention") == 0 : i % 4 != 3;
+        if (types && !linear && (!type || (strcmp(type, "full_attention") && strcmp(type, "indexed_attention"))))
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'layer_types' does not say what layer %u is: "
+                           "\"linear_attention\" or \"indexed_attention\" (\"full_attention\")", c->config_path, i);
+        n_kv[i] = !linear;
+    }
+    AE_TRY(ae_convert_u32(c, "linear_conv_kernel_dim", 1, 64, &taps));
+    AE_TRY(ae_convert_u32(c, "linear_head_dim", 1, AE_MAX_HEAD_DIM, &dim));
+    if (!safe && json_is_null(json_object_get(values, "linear_lower_bound"))) lower = 0;
+    AE_TRY(ae_convert_real(c, ae_convert_value(c, "linear_lower_bound"), "linear_lower_bound", -1e3, 0, &lower));
+    ae_convert_put_array(k, "attention.head_count_kv", AE_GGUF_U32, n_kv, c->model.n_layers);
+    ae_convert_put_u32(k, "ssm.conv_kernel", taps);
+    ae_convert_put_u32(k, "kda.head_dim", dim);
+    if (lower < 0) ae_convert_put_f32(k, "kda.gate_lower_bound", lower);
+    ae_convert_put_u32(k, "rope.dimension_count", 0);
+    return k->status;
+}
+
+aerie_status ae_convert_keys_glm5_next(ae_convert_keys *k, const ae_convert *c)
+{
+    const uint32_t n = c->model.n_layers + c->model.n_ahead;
+    float limits[AE_MAX_LAYERS];
+    double limit = 10;
+    bool tail = true;
+    uint32_t n_dense = 3;
+    AE_TRY(put_glm5_mixers(k, c));
+    AE_TRY(put_types(k, c));
+    AE_TRY(ae_convert_bool(c, "index_kpool_always_select_tail", &tail, NULL));
+    ae_convert_put_bool(k, "attention.indexer.kpool_select_tail", tail);
+    ae_convert_put_f32(k, "attention.layer_norm_epsilon", 1e-6); /* of the norm of index keys */
+    AE_TRY(ae_convert_real(c, ae_convert_value(c, "swiglu_limit"), "swiglu_limit", 0, 1e9, &limit));
+    for (uint32_t i = 0; i < n && i < AE_MAX_LAYERS; i++) limits[i] = (float)limit;
+    if (limit > 0) {
+        ae_convert_put_array(k, "swiglu_clamp_exp", AE_GGUF_F32, limits, n);
+        ae_convert_put_array(k, "swiglu_clamp_shexp", AE_GGUF_F32, limits, n);
+    }
+    AE_TRY(ae_convert_put_mla(k, c));
+    if (ae_convert_value(c, "mlp_layer_types")) return ae_convert_put_dense(k, c);
+    AE_TRY(ae_convert_u32(c, "first_k_dense_replace", 0, AE_MAX_LAYERS, &n_dense));
+    ae_convert_put_u32(k, "leading_dense_block_count", n_dense);
+    return k->status;
+}
+
+aerie_status ae_convert_tensors_glm5_next(ae_convert *c, uint32_t layer)
+{
+    char from[64], to[32];
+    snprintf(from, sizeof from, "layers.%u.self_attn.A_log", layer);
+    snprintf(to, sizeof to, "blk.%u.ssm_a", layer);
+    const ae_st_tensor *t = ae_convert_take(c, from);
+    if (t)
+        AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .columns = c->model.n_heads,
+                                                    .change = AE_CONVERT_MINUS_EXP, .f32 = true}));
+    return ae_convert_tensors_kimi_linear(c, layer);
 }
 
 /* ---- Mamba-1 ---------------------------------------------------------------------------------------------------- */

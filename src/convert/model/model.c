@@ -108,7 +108,7 @@ static aerie_status read_sizes(ae_convert *c)
     for (size_t i = 0; i < 2; i++) AE_TRY(ae_convert_u32(c, groups[i], 1, AE_MAX_HEADS, &m->n_groups));
     h->head_dim = m->head_dim;
     /* with latent attention only this part rotates */
-    AE_TRY(ae_convert_u32(c, "qk_rope_head_dim", 2, AE_MAX_HEAD_DIM, &h->head_dim));
+    AE_TRY(ae_convert_u32(c, "qk_rope_head_dim", c->arch->flags & AE_ARCH_NO_ROPE ? 0 : 2, AE_MAX_HEAD_DIM, &h->head_dim));
     h->n_ctx = m->n_ctx;
     ae_convert_count_ahead(c);
     if (c->arch->flags & AE_ARCH_NO_ROPE) return AERIE_OK;

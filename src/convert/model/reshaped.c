@@ -1,5 +1,6 @@
-/* reshaped.c - models with recurrent layers or latent attention: keys that depend on several values, and tensors that are cut
- * or reordered (arch.h). The orders are those of the models' code and of GGUF files. */
+/* reshaped.c - models with recurrent layers or latent attention (deepseek2, qwen3next, qwen35, qwen4exp, granitehybrid,
+ * nemotron_h, dots3note), and gemma4: keys that depend on several values, and tensors that are cut or reordered (arch.h). The
+ * orders are those of the models' code and of GGUF files. Owns nothing. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,7 +44,7 @@ typedef struct mla_sizes {
 static aerie_status read_mla(const ae_convert *c, mla_sizes *s)
 {
     AE_TRY(ae_convert_need_u32(c, "kv_lora_rank", 1, AE_MAX_HEAD_DIM, &s->latent));
-    AE_TRY(ae_convert_need_u32(c, "qk_rope_head_dim", 2, AE_MAX_HEAD_DIM, &s->rope));
+    AE_TRY(ae_convert_need_u32(c, "qk_rope_head_dim", c->arch->flags & AE_ARCH_NO_ROPE ? 0 : 2, AE_MAX_HEAD_DIM, &s->rope));
     AE_TRY(ae_convert_need_u32(c, "qk_nope_head_dim", 1, AE_MAX_HEAD_DIM, &s->nope));
     return ae_convert_need_u32(c, "v_head_dim", 1, AE_MAX_HEAD_DIM, &s->value);
 }
@@ -179,27 +180,16 @@ aerie_status ae_convert_tensors_delta(ae_convert *c, uint32_t layer)
     return t ? split_qkvz(c, layer, &d, t) : AERIE_OK;
 }
 
-aerie_status ae_convert_keys_delta(ae_convert_keys *k, const ae_convert *c)
+/* The sizes of DeltaNet, and the sections of positions. */
+static aerie_status put_delta(ae_convert_keys *k, const ae_convert *c)
 {
-    const json_t *types = ae_convert_value(c, "layer_types"), *scaling = ae_convert_value(c, "rope_parameters");
-    uint32_t interval = 4, n_keys = 1, n_values = 1, dim = 1, taps = 4;
+    const json_t *scaling = ae_convert_value(c, "rope_parameters");
+    uint32_t n_keys = 1, n_values = 1, dim = 1, taps = 4;
     int32_t sections[4] = {0};
-    AE_TRY(ae_convert_u32(c, "full_attention_interval", 1, AE_MAX_LAYERS, &interval));
-    for (uint32_t i = 0; types && i < c->model.n_layers; i++) {
-        const char *type = json_string_value(json_array_get(types, i));
-        if (!type || strcmp(type, "full_attention")) continue;
-        interval = i + 1;
-        break;
-    }
-    for (uint32_t i = 0; types && i < c->model.n_layers; i++) {
-        const char *type = json_string_value(json_array_get(types, i));
-        if (!type || strcmp(type, (i + 1) % interval ? "linear_attention" : "full_attention")) return fail_kind(c, i);
-    }
     AE_TRY(ae_convert_u32(c, "linear_num_key_heads", 1, AE_MAX_HEADS, &n_keys));
     AE_TRY(ae_convert_u32(c, "linear_num_value_heads", 1, AE_MAX_HEADS, &n_values));
     AE_TRY(ae_convert_u32(c, "linear_key_head_dim", 1, AE_MAX_HEAD_DIM, &dim));
     AE_TRY(ae_convert_u32(c, "linear_conv_kernel_dim", 1, 64, &taps));
-    ae_convert_put_u32(k, "full_attention_interval", interval);
     ae_convert_put_u32(k, "ssm.conv_kernel", taps);
     ae_convert_put_u32(k, "ssm.state_size", dim);
     ae_convert_put_u32(k, "ssm.group_count", n_keys);
@@ -212,6 +202,251 @@ aerie_status ae_convert_keys_delta(ae_convert_keys *k, const ae_convert *c)
     if (!given) sections[0] = (int32_t)(c->head.n_rot / 2); /* for text all sections are equal */
     ae_convert_put_array(k, "rope.dimension_sections", AE_GGUF_I32, sections, 4);
     return k->status;
+}
+
+aerie_status ae_convert_keys_delta(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *types = ae_convert_value(c, "layer_types");
+    uint32_t interval = 4;
+    AE_TRY(ae_convert_u32(c, "full_attention_interval", 1, AE_MAX_LAYERS, &interval));
+    for (uint32_t i = 0; types && i < c->model.n_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (!type || strcmp(type, "full_attention")) continue;
+        interval = i + 1;
+        break;
+    }
+    for (uint32_t i = 0; types && i < c->model.n_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (!type || strcmp(type, (i + 1) % interval ? "linear_attention" : "full_attention")) return fail_kind(c, i);
+    }
+    ae_convert_put_u32(k, "full_attention_interval", interval);
+    return put_delta(k, c);
+}
+
+/* ---- Qwen 4 ----------------------------------------------------------------------------------------------------- */
+
+static aerie_status rename_entry(ae_convert *c, size_t i, const char *name)
+{
+    c->entries[i].name = ae_arena_strndup(&c->arena, name, strlen(name));
+    return c->entries[i].name ? AERIE_OK : ae_convert_no_memory(c, "the names of tensors");
+}
+
+/* The MTP block, mtp.*, as a layer after the last one; the norm of its hidden rows keeps a name that no rule has. */
+static aerie_status rename_qwen4_ahead(ae_convert *c)
+{
+    static const char *const parts[][2] = {{"mtp.layers.0.", ""}, {"mtp.fc_embedding.", "e_proj."},
+                                           {"mtp.fc_hidden.", "h_proj."}, {"mtp.pre_fc_norm_embedding.", "enorm."},
+                                           {"mtp.", ""}};
+    uint32_t n = 0;
+    bool any = false;
+    AE_TRY(ae_convert_need_u32(c, "num_hidden_layers", 1, AE_MAX_LAYERS, &n));
+    if (!ae_convert_look(c, "mtp.fc_embedding.weight")) return AERIE_OK; /* of another kind, which is left out */
+    for (size_t i = 0; i < c->n_entries; i++) {
+        const char *old = c->entries[i].name;
+        char name[160];
+        size_t k = 0;
+        if (strncmp(old, "mtp.", 4) || strlen(old) > 100) continue;
+        while (strncmp(old, parts[k][0], strlen(parts[k][0]))) k++;
+        snprintf(name, sizeof name, "layers.%u.%s%s", n, parts[k][1], old + strlen(parts[k][0]));
+        AE_TRY(rename_entry(c, i, name));
+        any = true;
+    }
+    return any ? ae_convert_sort_names(c) : AERIE_OK;
+}
+
+aerie_status ae_convert_begin_qwen4(ae_convert *c)
+{
+    const char *gate = ae_convert_text(c, "output_gate_type");
+    if (!gate) gate = ae_convert_text(c, "hidden_act");
+    if (gate && strcmp(gate, "sigmoid"))
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: the gate of linear attention is \"%.40s\" ('output_gate_type', "
+                       "else 'hidden_act'); GGUF files of architecture %s run with sigmoid", c->config_path, gate,
+                       c->arch->arch);
+    return rename_qwen4_ahead(c);
+}
+
+/* The layer with a memory of n-grams; none: no layer has one. Files and GGUF can have one. */
+static aerie_status find_memory(const ae_convert *c, uint32_t *layer)
+{
+    const json_t *list = ae_convert_value(c, "ple_layer_ids");
+    const json_int_t id = json_integer_value(json_array_get(list, 0));
+    *layer = UINT32_MAX;
+    if (!json_array_size(list)) return AERIE_OK;
+    if (json_array_size(list) > 1 || id < 1 || id > (json_int_t)c->model.n_layers)
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'ple_layer_ids' has %zu entries, the first %lld; GGUF files of "
+                       "architecture %s have one layer with n-grams, from 1 to %u here", c->config_path,
+                       json_array_size(list), (long long)id, c->arch->arch, c->model.n_layers);
+    *layer = (uint32_t)id - 1;
+    return AERIE_OK;
+}
+
+/* Writes whole numbers that the checkpoint has as a tensor. */
+static aerie_status put_numbers(ae_convert_keys *k, const ae_convert *c, uint32_t layer, const char *part, uint32_t n,
+                                const char *to)
+{
+    char name[96];
+    int64_t values[AE_MAX_NGRAM_HEADS];
+    uint64_t numbers[AE_MAX_NGRAM_HEADS];
+    snprintf(name, sizeof name, "layers.%u.ple.ple_embedding.%s", layer, part);
+    const ae_st_tensor *t = ae_convert_look(c, name);
+    if (!t) return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing", c->path, name);
+    bool fits = t->n == n && n <= AE_MAX_NGRAM_HEADS && ae_convert_ints(t, 0, values, n);
+    for (uint32_t i = 0; fits && i < n; i++) fits = values[i] >= 0, numbers[i] = (uint64_t)values[i];
+    if (!fits)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s must hold %u whole numbers from 0 on, at most %d", c->path,
+                       t->name, n, AE_MAX_NGRAM_HEADS);
+    ae_convert_put_array(k, to, AE_GGUF_U64, numbers, n);
+    return k->status;
+}
+
+/* The token that n-grams do not pass: the first of a list, as transformers has it. */
+static aerie_status put_memory(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *end = ae_convert_value(c, "eos_token_id");
+    uint32_t layer, size = 3, n_each = 8, taps = 4, image = UINT32_MAX;
+    AE_TRY(find_memory(c, &layer));
+    if (layer == UINT32_MAX) return AERIE_OK;
+    if (json_is_array(end)) end = json_array_get(end, 0);
+    if (!json_is_integer(end) || json_integer_value(end) < 0 || json_integer_value(end) >= (json_int_t)c->model.n_vocab)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'eos_token_id' must be one of %u tokens, because n-grams end there",
+                       c->config_path, c->model.n_vocab);
+    AE_TRY(ae_convert_u32(c, "ngram_size", 2, AE_MAX_NGRAM, &size));
+    AE_TRY(ae_convert_u32(c, "heads_per_ngram", 1, AE_MAX_NGRAM_HEADS / (size - 1), &n_each));
+    AE_TRY(ae_convert_u32(c, "ple_conv_kernel_size", 1, 64, &taps));
+    AE_TRY(ae_convert_u32(c, "image_token_id", 0, INT32_MAX, &image));
+    ae_convert_put_array(k, "ple.layers", AE_GGUF_U32, &layer, 1);
+    ae_convert_put_u32(k, "ple.ngram_size", size);
+    ae_convert_put_u32(k, "ple.heads_per_ngram", n_each);
+    ae_convert_put_u32(k, "ple.conv_kernel", taps);
+    ae_convert_put_u32(k, "ple.eos_token_id", (uint32_t)json_integer_value(end));
+    if (image != UINT32_MAX) ae_convert_put_u32(k, "ple.image_token_id", image);
+    for (size_t i = 0; i < c->n_items; i++)
+        if (strcmp(c->items[i].name, "per_layer_token_embd.weight") == 0)
+            ae_convert_put_u32(k, "embedding_length_per_layer_input", (uint32_t)c->items[i].columns);
+    AE_TRY(put_numbers(k, c, layer, "layer_multipliers", size, "ple.layer_multipliers"));
+    AE_TRY(put_numbers(k, c, layer, "ngram_heads_offsets", (size - 1) * n_each, "ple.head_offsets"));
+    return put_numbers(k, c, layer, "ngram_heads_vocab_sizes", (size - 1) * n_each, "ple.head_vocab_sizes");
+}
+
+/* Which layers are recurrent; the others, and the MTP block, attend to pools of this size that an index chooses. */
+aerie_status ae_convert_keys_qwen4(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *types = ae_convert_value(c, "layer_types");
+    uint32_t interval = 4, pool = 0, ratios[AE_MAX_LAYERS] = {0};
+    const uint32_t n = c->model.n_layers + c->model.n_ahead;
+    uint8_t linear[AE_MAX_LAYERS] = {0};
+    AE_TRY(ae_convert_u32(c, "full_attention_interval", 1, AE_MAX_LAYERS, &interval));
+    AE_TRY(ae_convert_need_u32(c, "indexer_compress_ratio", 1, INT32_MAX, &pool));
+    for (uint32_t i = 0; i < n && i < AE_MAX_LAYERS; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (i < c->model.n_layers) linear[i] = type ? strcmp(type, "linear_attention") == 0 : (i + 1) % interval != 0;
+        if (types && i < c->model.n_layers && !linear[i] &&
+            (!type || (strcmp(type, "full_attention") && strcmp(type, "indexed_attention"))))
+            return fail_kind(c, i);
+        ratios[i] = linear[i] ? 0 : pool;
+    }
+    ae_convert_put_array(k, "attention.recurrent_layers", AE_GGUF_BOOL, linear, n);
+    ae_convert_put_array(k, "attention.compress_ratios", AE_GGUF_U32, ratios, n);
+    AE_TRY(put_delta(k, c));
+    return put_memory(k, c);
+}
+
+/* A norm of all streams of a row: a row of the file for each. The checkpoint's lacks 1. */
+static aerie_status add_stream_norm(ae_convert *c, const char *from, const char *to)
+{
+    uint32_t n = 4;
+    const ae_st_tensor *t = ae_convert_take(c, from);
+    if (!t) return AERIE_OK;
+    AE_TRY(ae_convert_u32(c, "hc_count", 2, AE_MAX_STREAMS, &n));
+    const uint64_t n_all = (uint64_t)n * c->model.n_embd;
+    if (t->n != n_all) return ae_convert_check_shape(c, t, 0, n_all, "by config.json");
+    return ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .rows = n, .columns = c->model.n_embd, .f32 = true,
+                                                .change = AE_CONVERT_PLUS_ONE});
+}
+
+/* The table of n-grams, which is published in parts of some rows each. */
+static aerie_status add_table(ae_convert *c, uint32_t layer)
+{
+    char name[96];
+    uint32_t n = 1;
+    snprintf(name, sizeof name, "layers.%u.ple.ple_embedding.ngram_embedding.weight", layer);
+    const ae_st_tensor *whole = ae_convert_take(c, name);
+    if (!whole) AE_TRY(ae_convert_need_u32(c, "split_ngram_parts", 1, 1 << 16, &n));
+    const ae_st_tensor **parts = ae_arena_alloc(&c->arena, n, sizeof *parts);
+    uint64_t *starts = ae_arena_alloc(&c->arena, n + (size_t)1, sizeof *starts);
+    if (!parts || !starts) return ae_convert_no_memory(c, "the list of parts");
+    starts[0] = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        snprintf(name, sizeof name, "layers.%u.ple.ple_embedding.ngram_embedding.shard_%u.weight", layer, i);
+        parts[i] = whole ? whole : ae_convert_take(c, name);
+        if (!parts[i])
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing; config.json says that the table of n-grams "
+                           "has %u parts", c->path, name, n);
+        AE_TRY(ae_convert_check_shape(c, parts[i], parts[i]->shape[0], parts[0]->n_dims == 2 ? parts[0]->shape[1] : 0,
+                                      "as the first part"));
+        starts[i + 1] = starts[i] + parts[i]->shape[0];
+    }
+    return ae_convert_add(c, &(ae_convert_item){.name = "per_layer_token_embd.weight", .parts = parts, .starts = starts,
+                                                .n_parts = n, .rows = starts[n], .columns = parts[0]->shape[1]});
+}
+
+/* Queries and keys of the index are one matrix in the checkpoint. */
+static aerie_status part_index(ae_convert *c, uint32_t layer)
+{
+    uint32_t n_heads, dim;
+    const ae_st_tensor *t;
+    const uint64_t e = c->model.n_embd;
+    AE_TRY(ae_convert_need_u32(c, "indexer_n_heads", 1, AE_MAX_HEADS, &n_heads));
+    AE_TRY(ae_convert_need_u32(c, "indexer_head_dim", 1, AE_MAX_HEAD_DIM, &dim));
+    const uint64_t n = (uint64_t)n_heads * dim;
+    AE_TRY(take(c, layer, "self_attn.indexer.index_qk_proj.weight", n + dim, e, &t));
+    if (!t) return AERIE_OK;
+    AE_TRY(add(c, layer, "indexer.q_proj.weight", (ae_convert_item){.from = t, .rows = n, .columns = e}));
+    return add(c, layer, "indexer.k_proj.weight", (ae_convert_item){.from = t, .first = n * e, .rows = dim, .columns = e});
+}
+
+/* The MTP block's projection of both its inputs: that of the embedding first. */
+static aerie_status join_halves(ae_convert *c, uint32_t layer)
+{
+    const uint64_t e = c->model.n_embd;
+    const ae_st_tensor *of_embedding, *of_hidden;
+    AE_TRY(take(c, layer, "e_proj.weight", e, e, &of_embedding));
+    AE_TRY(take(c, layer, "h_proj.weight", e, e, &of_hidden));
+    if (!of_embedding || !of_hidden)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: of mtp.fc_embedding and mtp.fc_hidden one is missing", c->path);
+    return add(c, layer, "nextn.eh_proj.weight", (ae_convert_item){.from = of_embedding, .beside = of_hidden, .rows = e,
+                                                                   .columns = 2 * e});
+}
+
+aerie_status ae_convert_tensors_qwen4(ae_convert *c, uint32_t layer)
+{
+    static const char *const norms[][2] = {{"attn_hyper_connection.hc_norm", "hc_attn_norm"},
+                                           {"mlp_hyper_connection.hc_norm", "hc_ffn_norm"}, {"ple.norm_key", "ple_norm_key"},
+                                           {"ple.norm_query", "ple_norm_query"}, {"ple.norm_conv", "ple_norm_conv"},
+                                           {"hyper_connection_mixer.hc_norm", "nextn.hc_head_norm"},
+                                           {"pre_fc_norm_hidden", "nextn.hnorm"}};
+    static const char *const numbers[] = {"layer_multipliers", "ngram_heads_offsets", "ngram_heads_vocab_sizes"};
+    static const ae_convert_rule end[] = {
+        {"hyper_connection_mixer.input_mix_weight_down", "output_hc_down", AE_RULE_PLAIN, false},
+        {"hyper_connection_mixer.input_mix_weight_up", "output_hc_up", AE_RULE_PLAIN, false}};
+    uint32_t memory;
+    char from[96], to[64];
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {
+        snprintf(from, sizeof from, "layers.%u.%s.weight", layer, norms[i][0]);
+        snprintf(to, sizeof to, "blk.%u.%s.weight", layer, norms[i][1]);
+        AE_TRY(add_stream_norm(c, from, to));
+    }
+    for (size_t i = 0; i < 2 && !layer; i++) AE_TRY(ae_convert_apply(c, &end[i], "", ""));
+    if (!layer) AE_TRY(add_stream_norm(c, "hyper_connection_mixer.hc_norm.weight", "output_hc_norm.weight"));
+    AE_TRY(find_memory(c, &memory));
+    for (size_t i = 0; i < 3 && layer == memory; i++) { /* keys of the file (put_memory) */
+        snprintf(from, sizeof from, "layers.%u.ple.ple_embedding.%s", layer, numbers[i]);
+        ae_convert_take(c, from);
+    }
+    if (layer == memory) AE_TRY(add_table(c, layer));
+    if (layer >= c->model.n_layers) AE_TRY(join_halves(c, layer));
+    AE_TRY(part_index(c, layer));
+    return ae_convert_tensors_delta(c, layer);
 }
 
 /* ---- Mamba 2 (granitehybrid, nemotron_h) -------------------------------------------------------------- */
