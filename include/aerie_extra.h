@@ -75,7 +75,7 @@ AERIE_API aerie_status aerie_session_set_moe_experts(aerie_session *session, int
 typedef enum aerie_machines_kind {
     AERIE_MACHINES_AUTO,     /* SPLIT, or PIPELINE where parts of the model cannot be cut */
     AERIE_MACHINES_SPLIT,    /* each process has rows of all matrices */
-    AERIE_MACHINES_PIPELINE, /* each process has some of the layers */
+    AERIE_MACHINES_PIPELINE, /* each process, or each stage of several, has some of the layers */
 } aerie_machines_kind;
 
 /* "auto", "split", "pipeline"; NULL for an unknown value. */
@@ -93,6 +93,8 @@ typedef struct aerie_machines {
     bool insecure;          /* public addresses may be used */
     bool verify;            /* compare all bytes of the processes' model files, not only samples of each tensor */
     double limit;           /* seconds after which a process that does not answer ends the group; 0: none */
+    uint32_t n_stages;      /* PIPELINE: that many, over which the processes are dealt evenly, in order; those of one stage
+                             * split its layers; 0: one for each process */
 } aerie_machines;
 
 AERIE_INITIALISER(machines)

@@ -1,5 +1,6 @@
 /* machines.c - --machines and what belongs to it: which processes run a model together. Joining them is the library's. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,9 +38,34 @@ static void keep_nothing(app_options *o)
     o->serve.slot_save_path = o->serve.cache_disk = NULL;
 }
 
+/* "2x4": stages of so many processes each, where the last ones may have one less: of n processes, or (0) of all. */
+static bool read_stages(const char *name, uint32_t n, aerie_machines *m)
+{
+    unsigned stages, each;
+    int end = 0;
+    if (sscanf(name, "%2ux%2u%n", &stages, &each, &end) != 2 || name[end] || strspn(name, "0123456789x") != strlen(name))
+        return false;
+    const uint32_t all = n ? n : stages * each;
+    if (!stages || !each || all > MOST || all < stages || (all + stages - 1) / stages != each) return false;
+    m->kind = AERIE_MACHINES_PIPELINE;
+    m->n_stages = stages;
+    return true;
+}
+
+uint32_t app_machines_n(const char *given)
+{
+    const char *colon = strchr(given, ':');
+    char *end = NULL;
+    unsigned stages, each;
+    if (!colon) return sscanf(given, "%2ux%2u", &stages, &each) == 2 ? stages * each : 0;
+    const unsigned long n = colon[1] >= '0' && colon[1] <= '9' ? strtoul(colon + 1, &end, 10) : 0;
+    return end && !*end && n <= MOST ? (uint32_t)n : 0;
+}
+
 int app_machines_settle(app_options *options)
 {
     static aerie_machines machines; /* as the shares */
+    const bool inspects = options->command->bit == APP_INSPECT;
     char name[16] = "";
     const char *given = options->machines, *colon = given ? strchr(given, ':') : NULL;
     const size_t n = colon ? (size_t)(colon - given) : given ? strlen(given) : 0;
@@ -50,15 +76,18 @@ int app_machines_settle(app_options *options)
                          options->split ? "--split" : options->machines_insecure ? "--machines-insecure" : "--machines-verify");
     }
     if (n < sizeof name) memcpy(name, given, n);
-    if (!aerie_machines_kind_parse(name, &machines.kind) || (colon && options->command->bit != APP_INSPECT))
-        return app_error(APP_USAGE, "--machines takes auto, split or pipeline%s; found '%s'",
-                         options->command->bit == APP_INSPECT ? ", with a number of processes as in split:4" : "", given);
+    const uint32_t n_processes = inspects ? app_machines_n(given) : aerie_machines_started(NULL);
+    const bool known = aerie_machines_kind_parse(name, &machines.kind) || read_stages(name, n_processes, &machines);
+    if (!known || (colon && !inspects))
+        return app_error(APP_USAGE, "--machines takes auto, split or pipeline%s, or stages x processes of each, as 2x3 for 5 "
+                         "or 6 processes; found '%s'",
+                         inspects ? ", with a number of processes as in split:4" : "", given);
     const int bad = settle_shares(options->split, &machines);
     if (bad) return bad;
     machines.insecure = options->machines_insecure;
     machines.verify = options->machines_verify;
     machines.limit = options->machines_limit;
-    if (options->command->bit != APP_INSPECT) keep_nothing(options);
+    if (!inspects) keep_nothing(options);
     options->model_params.machines = &machines;
     return APP_DONE;
 }

@@ -421,6 +421,8 @@ int app_cpus_settle(app_options *options);
 int app_device_settle(app_options *options);
 /* machines.c: --machines and what belongs to it. */
 int app_machines_settle(app_options *options);
+/* The number of processes in --machines KIND:N, or 2x4; 0: there is none, or it is not 1 to 64. */
+uint32_t app_machines_n(const char *given);
 /* For --list-devices, to standard output. */
 int app_list_devices(void);
 /* Whether there is a device of this name; else why not. */

@@ -96,10 +96,10 @@ static const app_option options[] = {
     {"-ncffn --n-cpu-ffn", "N", APP_U32, LOADS, AT(model_params.n_cpu_ffn), 0, 1e5, "Model",
      "keep the feed-forward blocks without experts of the first N layers on the processor"},
 
-    {"--machines", "auto|split|pipeline", APP_TEXT, APP_RUN | APP_SERVE | APP_INSPECT, AT(machines), 0, 0, "Model",
+    {"--machines", "auto|split|pipeline|SxN", APP_TEXT, APP_RUN | APP_SERVE | APP_INSPECT, AT(machines), 0, 0, "Model",
      "several processes run the model together, started by mpirun or srun with the same options: each has rows of all matrices "
-     "(split) or some of the layers (pipeline); the bytes are those of one. 'inspect' takes a number of processes, too, e.g. "
-     "split:4, and shows what each would have"},
+     "(split) or some of the layers (pipeline), or S stages of N processes each split some of the layers (2x2); the bytes are "
+     "those of one. 'inspect' takes a number of processes, too, e.g. split:4, and shows what each would have"},
     {"--split", "N,N,...", APP_TEXT, APP_RUN | APP_SERVE | APP_INSPECT, AT(split), 0, 0, "Model",
      "the share of the model that each process of --machines gets, e.g. 3,2,2,1 (default: by speed and free "
      "memory, measured at the start)"},

@@ -409,18 +409,17 @@ static int print_json(const app_options *options, const ae_gguf *gguf)
     return app_print_json(json);
 }
 
-/* --machines KIND:N. */
+/* --machines KIND:N, or 2x4. */
 static int print_machines(const app_options *options, const char *path)
 {
-    const char *colon = strchr(options->machines, ':');
-    char *text = NULL, *end = NULL;
+    char *text = NULL;
     aerie_error error = {0};
-    const long n = colon && colon[1] ? strtol(colon + 1, &end, 10) : 0;
-    if (!end || *end || n < 1 || n > 64)
+    const uint32_t n = app_machines_n(options->machines);
+    if (!n)
         return app_error(APP_USAGE,
                          "'inspect' takes a number of processes, 1 to 64, after the kind, as in --machines split:4; found '%s'",
                          options->machines);
-    const aerie_status status = aerie_machines_describe(&text, path, options->model_params.machines, (uint32_t)n, &error);
+    const aerie_status status = aerie_machines_describe(&text, path, options->model_params.machines, n, &error);
     if (status == AERIE_OK) app_print("%s", text);
     aerie_free(text);
     return app_report(APP_LOADING, status, &error);

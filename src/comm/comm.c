@@ -38,17 +38,16 @@ static char *pack(const ae_comm_part *p, uint32_t r, char *piece, bool out)
     return piece;
 }
 
-static void count(ae_comm *comm, const size_t *begin, int root)
+static void count(ae_comm *comm, const size_t *begin, ae_receivers to)
 {
     const uint32_t own = comm->rank;
     const size_t all = begin[comm->n_ranks], mine = begin[own + 1] - begin[own];
     comm->counts.n_rounds++;
-    if (root == AE_COMM_ALL) comm->counts.n_sent += mine * (comm->n_ranks - 1);
-    else if ((uint32_t)root != own) comm->counts.n_sent += mine;
-    if (root == AE_COMM_ALL || (uint32_t)root == own) comm->counts.n_received += all - mine;
+    comm->counts.n_sent += mine * (to.n - ae_receives(to, own));
+    if (ae_receives(to, own)) comm->counts.n_received += all - mine;
 }
 
-void ae_comm_gather(ae_comm *comm, const ae_comm_part *parts, uint32_t n, int root)
+void ae_comm_gather(ae_comm *comm, const ae_comm_part *parts, uint32_t n, ae_receivers to)
 {
     size_t begin[AE_MAX_RANKS + 1] = {0};
     const uint32_t own = comm->rank;
@@ -57,6 +56,7 @@ void ae_comm_gather(ae_comm *comm, const ae_comm_part *parts, uint32_t n, int ro
         begin[r + 1] = begin[r];
         for (uint32_t i = 0; i < n; i++) begin[r + 1] += parts[i].slices->n[r] * parts[i].element * parts[i].n_rows;
     }
+    if (begin[own + 1] == begin[own] && !ae_receives(to, own)) return;
     if (begin[comm->n_ranks] > comm->room) { /* the plan of the group was wrong: nothing is written */
         ae_comm_fail(comm, "a round is larger than was planned; please report");
         return;
@@ -64,10 +64,10 @@ void ae_comm_gather(ae_comm *comm, const ae_comm_part *parts, uint32_t n, int ro
     const double start = ae_time_now();
     char *piece = comm->packed + begin[own];
     for (uint32_t i = 0; i < n; i++) piece = pack(&parts[i], own, piece, true);
-    comm->ops->exchange(comm, comm->packed, begin, root);
-    count(comm, begin, root);
+    comm->ops->exchange(comm, comm->packed, begin, to);
+    count(comm, begin, to);
     comm->counts.seconds += ae_time_now() - start;
-    if (atomic_load(&comm->failed) || (root != AE_COMM_ALL && (uint32_t)root != own)) return;
+    if (atomic_load(&comm->failed) || !ae_receives(to, own)) return;
     for (uint32_t r = 0; r < comm->n_ranks; r++) {
         piece = comm->packed + begin[r];
         for (uint32_t i = 0; r != own && i < n; i++) piece = pack(&parts[i], r, piece, false);

@@ -43,11 +43,11 @@ static void fail(ae_comm *comm, const char *reason)
     give_up(of(comm), reason);
 }
 
-static void exchange(ae_comm *comm, char *packed, const size_t *begin, int root)
+static void exchange(ae_comm *comm, char *packed, const size_t *begin, ae_receivers to)
 {
     char reason[AE_MPI_TEXT] = "";
     atomic_store(&of(comm)->began, ae_time_now());
-    const int bad = of(comm)->mpi->exchange(packed, begin, root, reason);
+    const int bad = of(comm)->mpi->exchange(packed, begin, (int)to.first, (int)(to.first + to.n), reason);
     atomic_store(&of(comm)->began, 0);
     if (bad) ae_comm_fail(comm, reason);
 }

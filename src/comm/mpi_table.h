@@ -7,14 +7,15 @@
 #include <stdint.h>
 
 #define AE_MPI_SYMBOL "ae_mpi_table_get"
-#define AE_MPI_VERSION 1
+#define AE_MPI_VERSION 2
 #define AE_MPI_TEXT 256 /* bytes for a reason */
 
-/* Functions return 0, or write the reason of a failure to reason [AE_MPI_TEXT]. begin [n + 1] is as in ae_comm_ops.exchange. */
+/* Functions return 0, or write the reason of a failure to reason [AE_MPI_TEXT]. begin [n + 1] is as in ae_comm_ops.exchange;
+ * ranks [first, end) receive. */
 typedef struct ae_mpi_table {
     uint32_t version;
     int (*start)(uint32_t *rank, uint32_t *n_ranks, char *reason);
-    int (*exchange)(char *packed, const size_t *begin, int root, char *reason);
+    int (*exchange)(char *packed, const size_t *begin, int first, int end, char *reason);
     int (*frame)(void *bytes, size_t n, char *reason);
     void (*host)(char *name, size_t room);
     void (*end)(void);       /* called when all ranks are done */

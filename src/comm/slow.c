@@ -53,17 +53,16 @@ static void note(slow_comm *s)
     if (atomic_load(&s->inner->failed)) atomic_store(&s->base.failed, true);
 }
 
-static void exchange(ae_comm *comm, char *packed, const size_t *begin, int root)
+static void exchange(ae_comm *comm, char *packed, const size_t *begin, ae_receivers to)
 {
     slow_comm *s = (slow_comm *)comm;
     const double start = ae_time_now();
     size_t most = 0; /* a round ends when the rank with the smallest piece has received all others */
-    for (uint32_t r = 0; r < comm->n_ranks; r++) {
-        const bool gets = root == AE_COMM_ALL || (uint32_t)root == r;
-        const size_t received = gets ? begin[comm->n_ranks] - (begin[r + 1] - begin[r]) : 0;
+    for (uint32_t r = to.first; r < to.first + to.n; r++) {
+        const size_t received = begin[comm->n_ranks] - (begin[r + 1] - begin[r]);
         if (received > most) most = received;
     }
-    s->inner->ops->exchange(s->inner, packed, begin, root);
+    s->inner->ops->exchange(s->inner, packed, begin, to);
     note(s);
     wait_for(s, start, most);
 }

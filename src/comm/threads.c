@@ -1,7 +1,7 @@
 /* threads.c - ranks that are threads of one process (comm.h): for tests, in which sanitizers see the whole group.
  *
- * Owns: what the ranks share, until the last of them is closed. In a round every rank publishes where its pieces are, waits for
- * the others, copies their pieces, and waits again before any rank may change its own. */
+ * Owns: what the ranks share, until the last of them is closed. In a round a rank offers its piece to each rank that receives,
+ * and waits until all of them have copied it; only then may it change the piece. Frames are rounds of all ranks. */
 #define _POSIX_C_SOURCE 200809L
 #include <sched.h>
 #include <string.h>
@@ -15,8 +15,9 @@ typedef struct shared {
     atomic_uint n_open, n_waiting;
     atomic_ullong n_met; /* how often all ranks have met */
     atomic_bool failed;
-    const char *packed[AE_MAX_RANKS]; /* of the running round */
     char frame[AE_COMM_FRAME];
+    _Atomic(const char *) *offers; /* [n_ranks][n_ranks] the piece that a rank has for another one; NULL: none, or it was
+                                    * copied */
 } shared;
 
 typedef struct thread_comm {
@@ -31,33 +32,60 @@ static shared *group_of(const ae_comm *comm)
 
 #define YIELDS 2000 /* yields before a waiting rank sleeps: it may have nothing to do for long */
 
+/* Returns whether no rank has failed. */
+static bool goes_on(ae_comm *comm)
+{
+    if (!atomic_load(&group_of(comm)->failed)) return true;
+    atomic_store(&comm->failed, true);
+    return false;
+}
+
+/* Waits a little, longer from the YIELDS-th time on. false: a rank has failed. */
+static bool wait_a_little(ae_comm *comm, uint32_t i)
+{
+    const struct timespec nap = {0, 50000};
+    if (!goes_on(comm)) return false;
+    if (i < YIELDS) sched_yield();
+    else nanosleep(&nap, NULL);
+    return true;
+}
+
 /* Waits for all ranks, or until one fails. */
 static bool meet(ae_comm *comm)
 {
     shared *g = group_of(comm);
-    const struct timespec nap = {0, 50000};
     const unsigned long long met = atomic_load(&g->n_met);
     if (atomic_fetch_add(&g->n_waiting, 1) + 1 == g->n_ranks) {
         atomic_store(&g->n_waiting, 0);
         atomic_fetch_add(&g->n_met, 1);
     }
-    for (uint32_t i = 0; atomic_load(&g->n_met) == met && !atomic_load(&g->failed); i++) {
-        if (i < YIELDS) sched_yield();
-        else nanosleep(&nap, NULL);
-    }
-    if (!atomic_load(&g->failed)) return true;
-    atomic_store(&comm->failed, true);
-    return false;
+    for (uint32_t i = 0; atomic_load(&g->n_met) == met;)
+        if (!wait_a_little(comm, i++)) return false;
+    return goes_on(comm);
 }
 
-static void exchange(ae_comm *comm, char *packed, const size_t *begin, int root)
+static _Atomic(const char *) *offer(const ae_comm *comm, uint32_t from, uint32_t to)
 {
-    shared *g = group_of(comm);
-    g->packed[comm->rank] = packed; /* each rank writes its own element; the meeting orders the accesses */
-    if (!meet(comm)) return;
-    for (uint32_t r = 0; r < comm->n_ranks && (root == AE_COMM_ALL || (uint32_t)root == comm->rank); r++)
-        if (r != comm->rank) memcpy(packed + begin[r], g->packed[r] + begin[r], begin[r + 1] - begin[r]);
-    meet(comm);
+    return &group_of(comm)->offers[(size_t)from * comm->n_ranks + to];
+}
+
+static void exchange(ae_comm *comm, char *packed, const size_t *begin, ae_receivers to)
+{
+    const uint32_t own = comm->rank;
+    const char *piece;
+    for (uint32_t r = to.first; begin[own + 1] > begin[own] && r < to.first + to.n; r++)
+        if (r != own) atomic_store(offer(comm, own, r), packed + begin[own]); /* the one before was copied */
+    for (uint32_t r = 0; ae_receives(to, own) && r < comm->n_ranks; r++) {
+        if (r == own || begin[r + 1] == begin[r]) continue;
+        for (uint32_t i = 0; !(piece = atomic_load(offer(comm, r, own)));)
+            if (!wait_a_little(comm, i++)) return;
+        memcpy(packed + begin[r], piece, begin[r + 1] - begin[r]);
+        atomic_store(offer(comm, r, own), NULL);
+    }
+    for (uint32_t r = to.first; r < to.first + to.n; r++)
+        for (uint32_t i = 0; r != own && atomic_load(offer(comm, own, r));)
+            if (!wait_a_little(comm, i++)) return;
+    (void)goes_on(comm);
 }
 
 static void frame(ae_comm *comm, void *bytes)
@@ -79,7 +107,9 @@ static void close_one(ae_comm *comm)
 {
     shared *g = group_of(comm);
     ae_free(comm);
-    if (atomic_fetch_sub(&g->n_open, 1) == 1) ae_free(g);
+    if (atomic_fetch_sub(&g->n_open, 1) > 1) return;
+    ae_free(g->offers);
+    ae_free(g);
 }
 
 aerie_status ae_comm_threads(ae_comm **out, uint32_t n, aerie_error *error)
@@ -90,12 +120,18 @@ aerie_status ae_comm_threads(ae_comm **out, uint32_t n, aerie_error *error)
     memset(out, 0, n * sizeof *out);
     shared *g = ae_alloc(1, sizeof *g);
     if (!g) return ae_fail_memory(error, "a group of ranks", sizeof *g);
+    g->offers = ae_alloc((size_t)n * n, sizeof *g->offers);
+    if (!g->offers) {
+        ae_free(g);
+        return ae_fail_memory(error, "a group of ranks", (size_t)n * n * sizeof *g->offers);
+    }
     g->n_ranks = n;
     atomic_store(&g->n_open, n);
     for (uint32_t r = 0; r < n; r++) {
         thread_comm *c = ae_alloc(1, sizeof *c);
         if (!c) {
             for (uint32_t i = 0; i < r; i++) ae_free(out[i]), out[i] = NULL;
+            ae_free(g->offers);
             ae_free(g);
             return ae_fail_memory(error, "a group of ranks", sizeof *c);
         }

@@ -10,7 +10,7 @@
 
 uint32_t ae_engine_best_room(const ae_ranks *ranks)
 {
-    return ranks && ranks->n > 1 && ranks->kind == AE_RANKS_SPLIT ? ranks->n * AE_BEST_MOST : 0;
+    return ae_ranks_cuts_output(ranks) ? ranks->n * AE_BEST_MOST : 0;
 }
 
 void ae_engine_expect(ae_engine *e, uint32_t n_best)
@@ -67,7 +67,7 @@ void ae_engine_collect_best(ae_engine *e)
     if (ranks->vocab.n[ranks->own]) ops->host_run(e->out->stream, find_item, &s, e->n_out);
     for (uint32_t r = 0; r < ranks->n; r++) slices.first[r] = r * k, slices.n[r] = least(k, ranks->vocab.n[r]);
     ae_comm_gather(ranks->comm, &(ae_comm_part){e->best.list, (size_t)ranks->n * k, sizeof *e->best.list, e->n_out, &slices}, 1,
-                   0);
+                   ae_to_first());
 }
 
 /* ---- Rank 0 --------------------------------------------------------------------------------------------------------- */

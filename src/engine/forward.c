@@ -236,7 +236,7 @@ void ae_forward_collect(ae_engine *e)
     for (uint32_t at = 0, n; at < e->n_out; at += n) {
         n = e->n_out - at < n_each ? e->n_out - at : n_each;
         const ae_block_slices rows = {e->logits + (size_t)at * n_vocab, n_vocab, n, &ranks->vocab, 1};
-        ae_block_gather(&e->group, d->backend->ops, d->stream, &rows, 1, 0);
+        ae_block_gather(&e->group, d->backend->ops, d->stream, &rows, 1, ae_to_first());
     }
 }
 
@@ -304,44 +304,47 @@ static void end_stream(ae_engine *e)
     place_tapped(e);
     if (!e->n_out) return;
     put_logits(e);
-    if (!e->net->ranks || e->net->ranks->kind != AE_RANKS_SPLIT) return;
+    if (!ae_ranks_cuts_output(e->net->ranks)) return;
     if (e->best.ran) ae_engine_collect_best(e);
     else ae_forward_collect(e);
 }
 
-/* ---- Ranks of a pipeline ------------------------------------------------------------------------------------------ */
+/* ---- Stages of a pipeline ------------------------------------------------------------------------------------------ */
 
-/* Sends the stream, and whatever else later layers read, from one rank to another. */
-static void hand_on(ae_engine *e, ae_engine_device *d, uint32_t from, uint32_t to)
+/* Sends the stream, and whatever else later layers read, from one stage, each of whose ranks has all of it, to some ranks of
+ * others. */
+static void hand_on(ae_engine *e, ae_engine_device *d, uint32_t from, ae_receivers to)
 {
+    const ae_ranks *ranks = e->net->ranks;
     const ae_hparams *h = &e->net->model->hparams;
     const uint32_t n_embd = h->n_embd, n_streams = ae_model_n_streams(h);
-    ae_slices whole[4] = {{{0}, {0}}};
+    ae_slices parts[4];
     ae_block_slices rows[4];
     uint32_t n = 0;
-    if (from == to) return;
-    if (from == e->net->ranks->own) ae_forward_vouch(e, d);
-    rows[n++] = (ae_block_slices){d->block.x, n_embd, e->n_rows, &whole[0], 1};
-    if (n_streams) rows[n++] = (ae_block_slices){d->block.streams, (size_t)n_streams * n_embd, e->n_rows, &whole[1], 1};
-    if (h->n_banks) rows[n++] = (ae_block_slices){d->block.banks, (size_t)h->n_banks * n_embd, e->n_rows, &whole[2], 1};
+    if (from != ranks->stage && !ae_receives(to, ranks->own)) return;
+    if (from == ranks->stage) ae_forward_vouch(e, d);
+    rows[n++] = (ae_block_slices){.rows = d->block.x, .stride = n_embd};
+    if (n_streams) rows[n++] = (ae_block_slices){.rows = d->block.streams, .stride = (size_t)n_streams * n_embd};
+    if (h->n_banks) rows[n++] = (ae_block_slices){.rows = d->block.banks, .stride = (size_t)h->n_banks * n_embd};
     if (h->recur.kind == AE_RECUR_WKV7)
-        rows[n++] = (ae_block_slices){ae_block_first_values(&d->recur), n_embd, e->n_rows, &whole[3], 1};
-    whole[0].n[from] = whole[3].n[from] = n_embd;
-    whole[1].n[from] = n_streams * n_embd, whole[2].n[from] = h->n_banks * n_embd;
-    ae_block_gather(&e->group, d->backend->ops, d->stream, rows, n, (int)to);
+        rows[n++] = (ae_block_slices){.rows = ae_block_first_values(&d->recur), .stride = n_embd};
+    for (uint32_t i = 0; i < n; i++) {
+        ae_ranks_handed(ranks, from, (uint32_t)rows[i].stride, &parts[i]);
+        rows[i].n_rows = e->n_rows, rows[i].slices = &parts[i], rows[i].n = 1;
+    }
+    ae_block_gather(&e->group, d->backend->ops, d->stream, rows, n, to);
 }
 
-/* Before layer `at` (n_layers: the output): sends the stream to the rank that owns it, and to rank 0 if a tap reads it
+/* Before layer `at` (n_layers: the output): sends the stream to the stage that owns it, and to rank 0 if a tap reads it
  * there. */
 static void enter_rank(ae_engine *e, ae_engine_device *d, uint32_t at)
 {
     const ae_ranks *ranks = e->net->ranks;
-    const uint32_t to = ae_ranks_owner(ranks, at), from = at ? ae_ranks_owner(ranks, at - 1) : 0;
+    const uint32_t to = ae_ranks_stage(ranks, at), from = at ? ae_ranks_stage(ranks, at - 1) : 0;
     bool tapped = false;
-    if (ranks->kind != AE_RANKS_PIPELINE) return;
-    if (at) hand_on(e, d, from, to); /* all ranks compute the start of the stream */
+    if (at && from != to) hand_on(e, d, from, ae_ranks_of(ranks, to)); /* all ranks compute the start of the stream */
     for (uint32_t i = 0; i < e->options.n_taps; i++) tapped |= e->options.taps[i] == at;
-    if (at && tapped) hand_on(e, d, to, 0);
+    if (at && tapped && to) hand_on(e, d, to, ae_to_first());
 }
 
 /* ---- Runs ---------------------------------------------------------------------------------------------------------- */

@@ -100,7 +100,7 @@ static aerie_status list_rank(maker *k, const ae_ranks *ranks, uint32_t r, ae_ra
 {
     ae_comm comm = {.rank = r, .n_ranks = ranks->n};
     ae_ranks *own;
-    AE_TRY(ae_ranks_create(&own, k->m, &comm, ranks->kind, ranks->shares, error));
+    AE_TRY(ae_ranks_create(&own, k->m, &comm, ranks->n_stages, ranks->shares, error));
     memcpy(k->own, k->whole, k->n_kv * sizeof *k->own);
     ae_ranks_kv(own, k->m, k->own, k->n_kv);
     for (uint32_t i = 0; i < k->n_state; i++) k->own_state[i] = k->state;

@@ -144,7 +144,7 @@ static void gather(ae_engine *e, const source *from, const ae_engine_saved *s, u
     const uint8_t *const kinds[] = {own.pages, own.parts, state};
     uint8_t *to = room->all + slices.first[comm->rank];
     for (uint32_t i = 0; i < AE_BYTES_KINDS; i++) to = ae_rank_bytes_pack(&b->of[comm->rank][i], kinds[i], p.n[i], to);
-    ae_comm_gather(comm, &(ae_comm_part){room->all, room->n_all, 1, 1, &slices}, 1, 0);
+    ae_comm_gather(comm, &(ae_comm_part){room->all, room->n_all, 1, 1, &slices}, 1, ae_to_first());
     if (comm->rank || ae_comm_status(comm, NULL) != AERIE_OK) return;
     places_in(e, s, out, places);
     const uint8_t *at = room->all;
@@ -168,7 +168,7 @@ static bool spread(ae_engine *e, ae_kv_key key, const int32_t *tokens, const ae_
     for (uint32_t i = 0; from && i < AE_BYTES_KINDS; at += p.n[i] * b->whole[i], i++)
         memcpy(at, places[i], p.n[i] * b->whole[i]);
     slices.n[0] = (uint32_t)whole_bytes(b, &p);
-    ae_comm_gather(comm, &(ae_comm_part){room->all, room->n_all, 1, 1, &slices}, 1, AE_COMM_ALL);
+    ae_comm_gather(comm, &(ae_comm_part){room->all, room->n_all, 1, 1, &slices}, 1, ae_to_all(comm));
     if (ae_comm_status(comm, NULL) != AERIE_OK) return false;
     const ae_kv_bytes own = own_places(room, comm->rank, &p, &state);
     uint8_t *const kinds[] = {own.pages, own.parts, state};

@@ -23,7 +23,8 @@ for how in "--temp 0" "--temp 0.9 --seed 3"; do
     # shellcheck disable=SC2086
     "$aerie" run "$dir/a.gguf" -q -t 1 --ids -n 24 -p "some text" $how > "$dir/one" 2> /dev/null
     [ -s "$dir/one" ] || { echo "one process gave nothing"; exit 1; }
-    for what in "1 split" "2 split" "3 split --split 3,2,1" "4 auto" "2 pipeline" "3 pipeline --split 0,1,1"; do
+    for what in "1 split" "2 split" "3 split --split 3,2,1" "4 auto" "2 pipeline" "3 pipeline --split 0,1,1" "4 2x2" \
+        "3 2x2 --split 0,2,1"; do
         # shellcheck disable=SC2086
         set -- $what
         n=$1; shift
@@ -125,7 +126,10 @@ refused "not started as one of several" "$aerie" run "$dir/a.gguf" -p x --machin
 refused "belongs to --machines" "$aerie" run "$dir/a.gguf" -p x --split 1,2
 refused "whole numbers" "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,x
 refused "split or pipeline" "$aerie" run "$dir/a.gguf" -p x --machines row
+refused "as 2x3 for 5 or 6" timeout 300 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -p x --machines 2x2
+refused "as 2x3 for 5 or 6" "$aerie" inspect "$dir/a.gguf" --machines 2x0
 refused "3 shares" timeout 300 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,1,1
+refused "other kinds of --machines" two "$dir/a.gguf" 2x1 "$dir/a.gguf" pipeline
 refused "other kinds of --machines" two "$dir/a.gguf" split "$dir/a.gguf" pipeline
 # a process that fails after it has joined ends the others, long before the limit
 refused "no-such-lora" two "$dir/a.gguf" "split" "$dir/a.gguf" "split --lora $dir/no-such-lora.gguf"
@@ -137,5 +141,7 @@ timeout 300 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -t 1 -n 2 -p 
     2> "$dir/err"
 grep -q "by measured speed and free memory: --split [1-8],[1-8]$" "$dir/err" ||
     { echo "no measured shares"; head -5 "$dir/err"; bad=1; }
+"$aerie" inspect "$dir/a.gguf" --machines 2x2:3 | grep -q "^rank 1: .*rows of the output" ||
+    { echo "inspect shows no split stage"; bad=1; }
 "$aerie" inspect "$dir/a.gguf" --machines split:2 | grep -q "^rank 1: " || { echo "inspect shows no ranks"; bad=1; }
 exit $bad

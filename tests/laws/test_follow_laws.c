@@ -47,9 +47,9 @@ static void no_close(ae_comm *comm)
     (void)comm;
 }
 
-static void no_exchange(ae_comm *comm, char *packed, const size_t *begin, int root)
+static void no_exchange(ae_comm *comm, char *packed, const size_t *begin, ae_receivers to)
 {
-    (void)comm, (void)packed, (void)begin, (void)root;
+    (void)comm, (void)packed, (void)begin, (void)to;
 }
 
 static void frame(ae_comm *comm, void *bytes)

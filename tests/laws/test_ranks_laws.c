@@ -145,14 +145,14 @@ static void watch_free(ae_backend *backend, ae_kv_store *store)
     r->real->kv_free(backend, store);
 }
 
-static void open_rank(bench *b, rank *r, const char *device, ae_ranks_kind kind, const uint32_t *shares)
+static void open_rank(bench *b, rank *r, const char *device, uint32_t n_stages, const uint32_t *shares)
 {
     aerie_error error = {0};
     need(ae_backend_open(&r->backend, device, NULL, &error), &error);
     r->real = r->backend->ops;
     r->ops = *r->real;
     if (!strcmp(device, "cpu")) r->ops.kv_create = watch_create, r->ops.kv_free = watch_free, r->backend->ops = &r->ops;
-    if (b->n > 1) need(ae_ranks_create(&r->map, b->model, r->comm, kind, shares, &error), &error);
+    if (b->n > 1) need(ae_ranks_create(&r->map, b->model, r->comm, n_stages, shares, &error), &error);
     need(ae_net_create(&r->net, b->model, r->backend, &(ae_load_options){.n_threads = 1, .ranks = r->map}, &error), &error);
     need(ae_commands_open(&r->commands, r->comm, &error), &error);
     if (!b->adapts) return;
@@ -163,7 +163,7 @@ static void open_rank(bench *b, rank *r, const char *device, ae_ranks_kind kind,
 }
 
 /* delay NULL: none. */
-static void open_group(bench *b, uint32_t n, ae_ranks_kind kind, const uint32_t *shares, bool strict,
+static void open_group(bench *b, uint32_t n, uint32_t n_stages, const uint32_t *shares, bool strict,
                        const ae_comm_delay *delay)
 {
     aerie_error error = {0};
@@ -177,7 +177,7 @@ static void open_group(bench *b, uint32_t n, ae_ranks_kind kind, const uint32_t 
         b->ranks[i].comm = comms[i];
         if (delay) need(ae_comm_slow(&b->ranks[i].comm, comms[i], delay, &error), &error);
     }
-    for (uint32_t i = 0; i < n; i++) open_rank(b, &b->ranks[i], strict && i % 2 ? other_device : "cpu", kind, shares);
+    for (uint32_t i = 0; i < n; i++) open_rank(b, &b->ranks[i], strict && i % 2 ? other_device : "cpu", n_stages, shares);
     for (uint32_t i = 1; i < n; i++) assert_int_equal(pthread_create(&b->ranks[i].thread, NULL, follow, &b->ranks[i]), 0);
     ae_engine_options options = options_for(b);
     options.commands = b->ranks[0].commands;
@@ -207,7 +207,7 @@ static void say_kept(bench *b)
             const ae_ranks *map = b->ranks[r].map;
             const kept *held = &b->ranks[r].kept[window];
             const bool heads = own_rows[k] && m->layers[i].spec.mixer == AE_MIXER_ATTENTION;
-            const bool all = !map || map->kind == AE_RANKS_PIPELINE || !map->layers[i].mixer || !heads;
+            const bool all = !map || !map->layers[i].mixer || !heads;
             if (map && (!ae_ranks_keeps(map, m, i, own_rows[k]) || (all && said))) continue;
             assert_true(held->n_heads[layer] > 0);
             say(b, held->hash[layer], held->n_heads[layer] * sizeof **held->hash);
@@ -246,6 +246,17 @@ static void close_group(bench *b)
 
 /* ---- Operations ------------------------------------------------------------------------------------------ */
 
+/* What taps add to a pass of one row: rank 0 gets the stream of other stages' layers. */
+static uint32_t n_tapped(const bench *b)
+{
+    const ae_ranks *map = b->ranks[0].map;
+    const uint32_t n_layers = b->model->hparams.n_layers, *taps = b->engine->options.taps;
+    uint32_t n = 0;
+    for (uint32_t at = 1; at < n_layers; at++)
+        n += ae_ranks_stage(map, at) && (taps[0] == at || taps[1] == at || taps[2] == at);
+    return n;
+}
+
 /* Rounds and bytes of a pass are those that the map says, to the byte. */
 static void check_counts(const bench *b, const ae_comm_counts *before)
 {
@@ -255,9 +266,10 @@ static void check_counts(const bench *b, const ae_comm_counts *before)
     uint32_t n_out = 0;
     for (uint32_t r = 0; r < n; r++) n_out += b->engine->out_index[r] >= 0;
     if (!map || b->lacks || n_out != n || n > ae_engine_collected(b->model)) return;
-    if (map->kind == AE_RANKS_PIPELINE) return; /* taps send more */
-    assert_int_equal(now->n_rounds - before->n_rounds, ae_ranks_rounds(map, b->model));
-    assert_int_equal(now->n_received - before->n_received, n * ae_ranks_row_bytes(map, b->model));
+    const ae_ranks_counts c = ae_ranks_count(map, b->model);
+    const uint64_t tapped = (uint64_t)n_tapped(b) * ae_ranks_stream_width(&b->model->hparams) * sizeof(float);
+    assert_int_equal(now->n_rounds - before->n_rounds, c.n_own + n_tapped(b));
+    assert_int_equal(now->n_received - before->n_received, n * (c.row_bytes + tapped));
 }
 
 /* Runs the pass; logits of rows that have them, hidden rows of all. */
@@ -360,13 +372,14 @@ static void check_candidates(const bench *b, const ae_comm_counts *before, uint3
 {
     const ae_comm_counts *now = &b->ranks[0].comm->counts;
     const ae_ranks *map = b->ranks[0].map;
-    uint64_t bytes = n * ae_ranks_row_bytes(map, b->model);
+    const ae_ranks_counts c = ae_ranks_count(map, b->model);
+    uint64_t bytes = n * (c.row_bytes + (uint64_t)n_tapped(b) * ae_ranks_stream_width(&b->model->hparams) * sizeof(float));
     for (uint32_t r = 1; r < b->n; r++) {
         const uint32_t own = map->vocab.n[r];
         bytes -= (uint64_t)n * own * sizeof(float);
         bytes += (uint64_t)n * (own < n_best ? own : n_best) * sizeof(ae_candidate);
     }
-    assert_int_equal(now->n_rounds - before->n_rounds, ae_ranks_rounds(map, b->model));
+    assert_int_equal(now->n_rounds - before->n_rounds, c.n_own + n_tapped(b));
     assert_int_equal(now->n_received - before->n_received, bytes);
 }
 
@@ -522,8 +535,7 @@ static void compare(bench *b, const ae_buf *wanted, size_t n_story, const char *
 static const struct group {
     const char *name;
     uint32_t n;
-    ae_ranks_kind kind;
-    uint32_t shares[MOST];
+    uint32_t n_stages, shares[MOST];
     bool strict;
 } groups[] = {
     {"2 ranks", 2, AE_RANKS_SPLIT, {1, 1}, false},
@@ -531,9 +543,12 @@ static const struct group {
     {"4 ranks, 3 2 2 1", 4, AE_RANKS_SPLIT, {3, 2, 2, 1}, false},
     {"7 ranks", 7, AE_RANKS_SPLIT, {1, 1, 1, 1, 1, 1, 1}, false},
     {"3 ranks, 0 5 1", 3, AE_RANKS_SPLIT, {0, 5, 1}, false},
-    {"pipeline of 2", 2, AE_RANKS_PIPELINE, {1, 1}, true},
-    {"pipeline of 3, 2 1 3", 3, AE_RANKS_PIPELINE, {2, 1, 3}, false},
-    {"pipeline of 7", 7, AE_RANKS_PIPELINE, {1, 1, 1, 1, 1, 1, 1}, false},
+    {"pipeline of 2", 2, 2, {1, 1}, true},
+    {"pipeline of 3, 2 1 3", 3, 3, {2, 1, 3}, false},
+    {"2 stages of 2", 4, 2, {1, 1, 1, 1}, true},
+    {"2 stages of 4 and 3, uneven", 7, 2, {1, 2, 1, 0, 3, 1, 2}, false},
+    {"2 stages of 2 and 1, 0 1 2", 3, 2, {0, 1, 2}, false},
+    {"pipeline of 7", 7, 7, {1, 1, 1, 1, 1, 1, 1}, false},
 };
 #define N_GROUPS (sizeof groups / sizeof groups[0])
 
@@ -588,7 +603,7 @@ static bool walk(const char *arch, ae_kv_type type, bool adapts, int every)
         assert_true(wanted.n > 1000);
         for (size_t i = 0; i < N_GROUPS; i++) {
             if (n_cases++ % every) continue;
-            open_group(&b, groups[i].n, groups[i].kind, groups[i].shares, groups[i].strict, NULL);
+            open_group(&b, groups[i].n, groups[i].n_stages, groups[i].shares, groups[i].strict, NULL);
             check_reading(&b, whole_bytes);
             compare(&b, &wanted, n_story, arch, groups[i].name);
             close_group(&b);

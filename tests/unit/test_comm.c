@@ -25,7 +25,7 @@ static void need(aerie_status status, const aerie_error *error)
 typedef struct rank {
     ae_comm *comm;
     pthread_t thread;
-    int root;
+    ae_receivers to;
     uint32_t n_rounds, fails_at; /* the round in which rank 1 fails */
     uint32_t n_wrong, n_given;
 } rank;
@@ -72,9 +72,9 @@ static void *take_part(void *context)
             for (uint32_t i = s.first[own]; i < s.first[own] + s.n[own]; i++) rows[row * STRIDE + i] = value_of(own, row,
                                                                                                                 i, round);
         if (me->fails_at && round + 1 == me->fails_at && own == 1) ae_comm_fail(me->comm, "for a test");
-        ae_comm_gather(me->comm, &(ae_comm_part){rows, STRIDE, sizeof *rows, N_ROWS, &s}, 1, me->root);
+        ae_comm_gather(me->comm, &(ae_comm_part){rows, STRIDE, sizeof *rows, N_ROWS, &s}, 1, me->to);
         if (ae_comm_status(me->comm, NULL) != AERIE_OK) return NULL;
-        check(me, rows, &s, round, me->root == AE_COMM_ALL || (uint32_t)me->root == own);
+        check(me, rows, &s, round, ae_receives(me->to, own));
         memset(frame, own ? 0 : (int)round % 200 + 1, sizeof frame);
         ae_comm_frame(me->comm, frame);
         if (ae_comm_status(me->comm, NULL) != AERIE_OK) return NULL;
@@ -84,13 +84,14 @@ static void *take_part(void *context)
     return NULL;
 }
 
-static void run_group(uint32_t n, int root, uint32_t n_rounds, uint32_t fails_at, const ae_comm_delay *delay, rank *ranks)
+static void run_group(uint32_t n, ae_receivers to, uint32_t n_rounds, uint32_t fails_at, const ae_comm_delay *delay,
+                      rank *ranks)
 {
     aerie_error error = {0};
     ae_comm *comms[MOST];
     need(ae_comm_threads(comms, n, &error), &error);
     for (uint32_t i = 0; i < n; i++) {
-        ranks[i] = (rank){.comm = comms[i], .root = root, .n_rounds = n_rounds, .fails_at = fails_at};
+        ranks[i] = (rank){.comm = comms[i], .to = to, .n_rounds = n_rounds, .fails_at = fails_at};
         if (delay) need(ae_comm_slow(&ranks[i].comm, comms[i], delay, &error), &error);
         need(ae_comm_reserve(ranks[i].comm, STRIDE * N_ROWS * sizeof(float), &error), &error);
     }
@@ -109,21 +110,23 @@ static void test_rounds(void **state)
     static const uint32_t sizes[] = {1, 2, 3, 4, 7};
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        for (int root = AE_COMM_ALL; root < (int)sizes[i]; root++) {
+        for (uint32_t k = 0; k < sizes[i] * sizes[i]; k++) { /* every range of receivers */
             rank ranks[MOST];
             const uint32_t n = sizes[i];
+            const ae_receivers to = {k / n, k % n + 1};
+            if (to.first + to.n > n) continue;
             const ae_slices s = slices_of(n);
             uint64_t sum = 0;
-            run_group(n, root, 20, 0, NULL, ranks);
+            run_group(n, to, 20, 0, NULL, ranks);
             for (uint32_t r = 0; r < n; r++) sum += s.n[r] * N_ROWS * sizeof(float);
             for (uint32_t r = 0; r < n; r++) {
                 const uint64_t own = s.n[r] * N_ROWS * sizeof(float);
                 assert_int_equal(ranks[r].n_wrong, 0);
                 assert_int_equal(ranks[r].n_given, 20);
-                assert_int_equal(ranks[r].comm->counts.n_rounds, n > 1 ? 20 : 0);
-                if (root == AE_COMM_ALL) assert_int_equal(ranks[r].comm->counts.n_sent, 20 * own * (n - 1));
-                assert_int_equal(ranks[r].comm->counts.n_received,
-                                 root == AE_COMM_ALL || root == (int)r ? 20 * (sum - own) * (n > 1) : 0);
+                const bool gets = ae_receives(to, r);
+                assert_int_equal(ranks[r].comm->counts.n_rounds, n > 1 && (own || gets) ? 20 : 0);
+                assert_int_equal(ranks[r].comm->counts.n_sent, 20 * own * (to.n - gets));
+                assert_int_equal(ranks[r].comm->counts.n_received, gets ? 20 * (sum - own) * (n > 1) : 0);
             }
             close_group(ranks, n);
         }
@@ -134,7 +137,7 @@ static void test_failure(void **state)
     (void)state;
     for (uint32_t at = 1; at <= 20; at += 6) {
         rank ranks[MOST];
-        run_group(4, AE_COMM_ALL, 20, at, NULL, ranks);
+        run_group(4, (ae_receivers){0, 4}, 20, at, NULL, ranks);
         for (uint32_t r = 0; r < 4; r++) {
             aerie_error error;
             assert_int_equal(ranks[r].n_wrong, 0);
@@ -143,7 +146,7 @@ static void test_failure(void **state)
             float rows[STRIDE] = {0};
             const ae_slices s = slices_of(4);
             const ae_comm_part part = {rows, STRIDE, sizeof *rows, 1, &s};
-            ae_comm_gather(ranks[r].comm, &part, 1, AE_COMM_ALL); /* returns at once */
+            ae_comm_gather(ranks[r].comm, &part, 1, ae_to_all(ranks[r].comm)); /* returns at once */
         }
         close_group(ranks, 4);
     }
@@ -159,7 +162,7 @@ static void test_too_large(void **state)
     const ae_slices s = slices_of(2);
     need(ae_comm_threads(comms, 2, &error), &error);
     need(ae_comm_reserve(comms[0], 16, &error), &error);
-    ae_comm_gather(comms[0], &(ae_comm_part){rows, STRIDE, sizeof *rows, N_ROWS, &s}, 1, AE_COMM_ALL);
+    ae_comm_gather(comms[0], &(ae_comm_part){rows, STRIDE, sizeof *rows, N_ROWS, &s}, 1, ae_to_all(comms[0]));
     assert_int_equal(ae_comm_status(comms[0], &error), AERIE_ERROR_UNSUPPORTED);
     assert_int_equal(comms[0]->counts.n_rounds, 0);
     for (int i = 0; i < 2; i++) ae_comm_close(comms[i]);
@@ -172,7 +175,7 @@ static void test_slow(void **state)
     (void)state;
     const ae_comm_delay delay = {.latency = 2e-3, .bandwidth = 100e3, .jitter = 0, .seed = 1};
     rank ranks[MOST];
-    run_group(3, AE_COMM_ALL, 10, 0, &delay, ranks);
+    run_group(3, (ae_receivers){0, 3}, 10, 0, &delay, ranks);
     for (uint32_t r = 0; r < 3; r++) { /* slices of 2, 0 and 4 floats, 3 rows: rank 1 gets 72 bytes */
         assert_int_equal(ranks[r].n_wrong, 0);
         assert_true(ranks[r].comm->counts.seconds >= 10 * (2e-3 + 72 / 100e3) * 0.99);

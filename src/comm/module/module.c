@@ -68,7 +68,7 @@ static int wait_all(int n, MPI_Request *requests, MPI_Status *statuses)
     return code;
 }
 
-static int exchange(char *packed, const size_t *begin, int root, char *reason)
+static int exchange(char *packed, const size_t *begin, int first, int end, char *reason)
 {
     MPI_Request requests[2 * MOST];
     MPI_Status statuses[2 * MOST];
@@ -80,7 +80,7 @@ static int exchange(char *packed, const size_t *begin, int root, char *reason)
     }
     for (int r = 0; r < n_ranks && code == MPI_SUCCESS; r++) {
         const int size = (int)(begin[r + 1] - begin[r]);
-        if (r == own || !size || (root >= 0 && root != own)) continue;
+        if (r == own || !size || own < first || own >= end) continue;
         sizes[n] = size;
         code = MPI_Irecv(packed + begin[r], size, MPI_BYTE, r, TAG_SLICES, group, &requests[n++]);
     }
@@ -88,7 +88,7 @@ static int exchange(char *packed, const size_t *begin, int root, char *reason)
     /* each rank starts with another peer, so that no rank gets all messages at once */
     for (int k = 1; k < n_ranks && code == MPI_SUCCESS; k++) {
         const int r = (own + k) % n_ranks;
-        if (!mine || (root >= 0 && root != r)) continue;
+        if (!mine || r < first || r >= end) continue;
         code = MPI_Isend(packed + begin[own], mine, MPI_BYTE, r, TAG_SLICES, group, &requests[n++]);
     }
     if (code == MPI_SUCCESS) code = wait_all(n, requests, statuses);

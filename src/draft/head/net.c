@@ -194,7 +194,7 @@ static void free_tables(ae_dhead_net *net)
 /* Whether the target is cut: a rank of a group has only some rows of its output. */
 static bool is_cut(const ae_net *target)
 {
-    return target->ranks && target->ranks->kind == AE_RANKS_SPLIT && target->ranks->n > 1;
+    return ae_ranks_cuts_output(target->ranks);
 }
 
 /* Of a head without a map: how many ids, counted from 0, can be drafted. A smaller draft vocabulary would not match the

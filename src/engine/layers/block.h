@@ -140,9 +140,9 @@ typedef struct ae_block_slices {
     uint32_t n;
 } ae_block_slices;
 
-/* ranks.c: gathers all ranks' slices of these rows [n] in one round, on rank `root` or on all ranks. */
+/* ranks.c: gathers all ranks' slices of these rows [n] in one round, on the ranks `to`. */
 void ae_block_gather(const ae_block_group *group, const ae_backend_ops *ops, ae_stream *stream, const ae_block_slices *rows,
-                     uint32_t n, int root);
+                     uint32_t n, ae_receivers to);
 /* Copies narrow rows [n_rows][n] of this rank's recurrent heads to their places in wide [n_rows][width], and gathers those. */
 void ae_block_gather_recur(const ae_block *b, const float *narrow, uint32_t n, float *wide, uint32_t width);
 /* Gathers b->hidden and b->hidden_shared. */
@@ -159,10 +159,10 @@ void ae_block_gather_input(const ae_block *b, ae_matmul *m, const ae_slices *sli
 float *ae_block_own(const ae_block *b, float *y, bool is_cut);
 /* Gathers these columns from all ranks. */
 void ae_block_gather_stream(const ae_block *b, float *y);
-/* Returns how the layer is cut on this rank; NULL: there is no group. */
+/* Returns how the layer is cut on this rank; NULL: it is whole. */
 static inline const ae_layer_cut *ae_block_cut(const ae_block *b, const ae_net_layer *layer)
 {
-    return b->group && b->group->ranks->kind == AE_RANKS_SPLIT ? &b->group->ranks->layers[layer->index] : NULL;
+    return b->group && ae_ranks_cuts(b->group->ranks) ? &b->group->ranks->layers[layer->index] : NULL;
 }
 
 /* mla.c: latent attention. Adds the result to the stream, or writes it to y. */

@@ -5,10 +5,10 @@
 #define MOST_PARTS (AE_RECUR_RUNS + 1)
 
 void ae_block_gather(const ae_block_group *g, const ae_backend_ops *ops, ae_stream *stream, const ae_block_slices *wide,
-                     uint32_t n, int root)
+                     uint32_t n, ae_receivers to)
 {
     ae_comm *comm = g->ranks->comm;
-    const bool gets = root == AE_COMM_ALL || (uint32_t)root == comm->rank;
+    const bool gets = ae_receives(to, comm->rank);
     ae_comm_part parts[MOST_PARTS];
     float *room = g->room;
     uint32_t n_parts = 0;
@@ -23,7 +23,7 @@ void ae_block_gather(const ae_block_group *g, const ae_backend_ops *ops, ae_stre
         if (gives) ops->download(stream, room, w->rows, w->n_rows * w->stride * sizeof *room);
         room += w->n_rows * w->stride;
     }
-    ae_comm_gather(comm, parts, n_parts, root);
+    ae_comm_gather(comm, parts, n_parts, to);
     room = g->room;
     for (uint32_t i = 0; gets && i < n; i++) {
         const size_t size = wide[i].n_rows * wide[i].stride;
@@ -40,9 +40,15 @@ static void widen(const ae_block *b, const float *narrow, uint32_t n, float *wid
                                            .y_stride = stride});
 }
 
+/* The ranks that split this rank's layers. */
+static ae_receivers stage_of(const ae_block *b)
+{
+    return ae_ranks_of(b->group->ranks, b->group->ranks->stage);
+}
+
 static void gather(const ae_block *b, float *rows, size_t stride, const ae_slices *slices, uint32_t n)
 {
-    ae_block_gather(b->group, b->ops, b->stream, &(ae_block_slices){rows, stride, b->n_rows, slices, n}, 1, AE_COMM_ALL);
+    ae_block_gather(b->group, b->ops, b->stream, &(ae_block_slices){rows, stride, b->n_rows, slices, n}, 1, stage_of(b));
 }
 
 void ae_block_gather_recur(const ae_block *b, const float *narrow, uint32_t n, float *wide, uint32_t width)
@@ -64,7 +70,7 @@ void ae_block_gather_hidden(const ae_block *b, uint32_t n_used)
     const ae_block_slices parts[] = {{b->hidden, x->n_ff, b->n_rows * n_used, &r->expert_ff, 1},
                                      {b->hidden_shared, x->n_ff_shared, b->n_rows, &r->shared_ff, 1}};
     const uint32_t first = n_used ? 0 : 1, n = (n_used > 0) + shared;
-    ae_block_gather(b->group, b->ops, b->stream, parts + first, n, AE_COMM_ALL);
+    ae_block_gather(b->group, b->ops, b->stream, parts + first, n, stage_of(b));
 }
 
 void ae_block_gather_input(const ae_block *b, ae_matmul *m, const ae_slices *slices, float *wide, uint32_t width)
@@ -118,7 +124,7 @@ void ae_block_norm_rows(const ae_block *b, const ae_layer_spec *s, const ae_net_
     const ae_block_slices rows[] = {{b->attn, q_dim, b->n_rows, &cut->attn, 1}, {b->wide_k, k_dim, b->n_rows, &keys, 1}};
     widen(b, b->q, own_q, b->attn, q_dim, first_q);
     if (has_keys) widen(b, b->k, own_k, b->wide_k, k_dim, first_k);
-    ae_block_gather(b->group, b->ops, b->stream, rows, 1 + has_keys, AE_COMM_ALL);
+    ae_block_gather(b->group, b->ops, b->stream, rows, 1 + has_keys, stage_of(b));
     if (!own_q) return;
     norm_and_narrow(b, s, b->attn, q_dim, l->q_norm, l->q_norm_b, b->q, first_q, own_q);
     if (has_keys) norm_and_narrow(b, s, b->wide_k, k_dim, l->k_norm, l->k_norm_b, b->k, first_k, own_k);

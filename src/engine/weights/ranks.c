@@ -97,17 +97,41 @@ static uint32_t read_by(const ae_model *m, uint32_t k)
     return first;
 }
 
-static void cut_pipeline(ae_ranks *ranks, const ae_model *m, const uint32_t *shares)
+/* Deals ranks, and layers by the sums of their shares, to stages. */
+static void cut_stages(ae_ranks *ranks, const ae_model *m, const uint32_t *shares)
 {
     ae_slices layers = {{0}, {0}};
-    ae_ranks_cut(&layers, m->hparams.n_layers, 1, shares, ranks->n);
-    for (uint32_t r = 0; r < ranks->n; r++) {
-        uint32_t at = layers.first[r];
-        for (uint32_t k = at; k < m->hparams.n_layers; k++) /* the layers that others read must lie on the same rank */
-            if (read_by(m, k) < at) at = k + 1;
-        ranks->begin[r] = r ? at : 0;
+    uint32_t sums[AE_MAX_RANKS] = {0};
+    const uint32_t n = ranks->n_stages, each = ranks->n / n, more = ranks->n % n;
+    for (uint32_t s = 0; s < n; s++) {
+        ranks->first[s + 1] = ranks->first[s] + each + (s < more);
+        for (uint32_t r = ranks->first[s]; r < ranks->first[s + 1]; r++) sums[s] += shares[r];
     }
-    ranks->begin[ranks->n] = m->hparams.n_layers;
+    while (ranks->own >= ranks->first[ranks->stage + 1]) ranks->stage++;
+    ae_ranks_cut(&layers, m->hparams.n_layers, 1, sums, n);
+    for (uint32_t s = 0; s < n; s++) {
+        uint32_t at = layers.first[s];
+        for (uint32_t k = at; k < m->hparams.n_layers; k++) /* the layers that others read must lie in the same stage */
+            if (read_by(m, k) < at) at = k + 1;
+        ranks->begin[s] = s ? at : 0;
+    }
+    ranks->begin[n] = m->hparams.n_layers;
+}
+
+/* Writes the shares of a stage's ranks, and 0 for the others. In a stage without any share the first rank has all. */
+static void shares_in(const ae_ranks *ranks, uint32_t stage, uint32_t *shares)
+{
+    const ae_receivers in = ae_ranks_of(ranks, stage);
+    uint32_t sum = 0;
+    for (uint32_t r = 0; r < ranks->n; r++) sum += shares[r] = ae_receives(in, r) ? ranks->shares[r] : 0;
+    if (!sum) shares[in.first] = 1;
+}
+
+void ae_ranks_handed(const ae_ranks *ranks, uint32_t stage, uint32_t width, ae_slices *slices)
+{
+    uint32_t equal[AE_MAX_RANKS] = {0};
+    for (uint32_t r = 0; r < ranks->n; r++) equal[r] = ae_receives(ae_ranks_of(ranks, stage), r);
+    ae_ranks_cut(slices, width, AE_WEIGHT_ROWS, equal, ranks->n);
 }
 
 static aerie_status cut_experts(ae_ranks *ranks, const ae_model *m, const uint32_t *shares, aerie_error *error)
@@ -128,48 +152,57 @@ static aerie_status cut_experts(ae_ranks *ranks, const ae_model *m, const uint32
     return AERIE_OK;
 }
 
-aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *comm, ae_ranks_kind kind, const uint32_t *shares,
-                             aerie_error *error)
+static aerie_status read_shares(ae_ranks *ranks, const uint32_t *shares, aerie_error *error)
 {
-    uint32_t own_shares[AE_MAX_RANKS], sum = 0;
-    const ae_hparams *h = &model->hparams;
-    *out = NULL;
-    for (uint32_t r = 0; r < comm->n_ranks; r++) {
-        own_shares[r] = shares ? shares[r] : 1;
-        if (own_shares[r] > 1000)
+    uint32_t sum = 0;
+    for (uint32_t r = 0; r < ranks->n; r++) {
+        ranks->shares[r] = shares ? shares[r] : 1;
+        if (ranks->shares[r] > 1000)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "share %u of the ranks is %u; 0 to 1000 are possible", r,
-                           own_shares[r]);
-        sum += own_shares[r];
+                           ranks->shares[r]);
+        sum += ranks->shares[r];
     }
     if (!sum) return ae_fail(error, AERIE_ERROR_ARGUMENT, "all ranks have a share of 0; one must have more");
-    if (h->encoder)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s is an encoder; encoders run on one machine, or as replicas",
-                       ae_gguf_path(model->gguf));
-    ae_ranks *ranks = ae_alloc(1, sizeof *ranks);
-    if (!ranks) return ae_fail_memory(error, "the map of ranks", sizeof *ranks);
-    *ranks = (ae_ranks){.comm = comm, .n = comm->n_ranks, .own = comm->rank, .kind = kind};
-    memcpy(ranks->shares, own_shares, comm->n_ranks * sizeof *own_shares);
+    return AERIE_OK;
+}
+
+static aerie_status cut_all(ae_ranks *ranks, const ae_model *model, aerie_error *error)
+{
+    const ae_hparams *h = &model->hparams;
+    uint32_t shares[AE_MAX_RANKS];
+    cut_stages(ranks, model, ranks->shares);
+    shares_in(ranks, 0, shares);
+    ae_ranks_cut(&ranks->vocab, h->n_vocab, AE_WEIGHT_ROWS, shares, ranks->n);
+    shares_in(ranks, ranks->stage, shares);
+    ae_ranks_cut(&ranks->embd, h->n_embd, AE_WEIGHT_ROWS, shares, ranks->n);
+    AE_TRY(cut_experts(ranks, model, shares, error));
     ranks->layers = ae_alloc(h->n_layers, sizeof *ranks->layers);
-    if (!ranks->layers) {
-        ae_free(ranks);
-        return ae_fail_memory(error, "the map of ranks", h->n_layers * sizeof *ranks->layers);
-    }
-    const uint32_t first[AE_MAX_RANKS] = {1}, *whole = kind == AE_RANKS_PIPELINE ? first : own_shares;
-    ae_ranks_cut(&ranks->embd, h->n_embd, AE_WEIGHT_ROWS, own_shares, ranks->n);
-    ae_ranks_cut(&ranks->vocab, h->n_vocab, AE_WEIGHT_ROWS, whole, ranks->n);
-    const aerie_status status = cut_experts(ranks, model, own_shares, error);
-    if (status != AERIE_OK) {
-        ae_ranks_free(ranks);
-        return status;
-    }
-    if (kind == AE_RANKS_SPLIT) ae_ranks_cut_recur(ranks, model, own_shares);
+    if (!ranks->layers) return ae_fail_memory(error, "the map of ranks", h->n_layers * sizeof *ranks->layers);
+    if (ae_ranks_cuts(ranks)) ae_ranks_cut_recur(ranks, model, shares);
     for (uint32_t i = 0; i < h->n_layers; i++) {
         ranks->layers[i].own = model->layers[i].spec;
-        if (kind == AE_RANKS_SPLIT) cut_layer(ranks, model, i, own_shares);
+        if (ae_ranks_cuts(ranks) && ae_ranks_has(ranks, i)) cut_layer(ranks, model, i, shares);
     }
-    if (kind == AE_RANKS_PIPELINE) cut_pipeline(ranks, model, own_shares);
-    *out = ranks;
     return AERIE_OK;
+}
+
+aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *comm, uint32_t n_stages, const uint32_t *shares,
+                             aerie_error *error)
+{
+    *out = NULL;
+    if (model->hparams.encoder)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s is an encoder; encoders run on one machine, or as replicas",
+                       ae_gguf_path(model->gguf));
+    if (!n_stages || n_stages > comm->n_ranks)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u stages of %u ranks; each stage needs one", n_stages, comm->n_ranks);
+    ae_ranks *ranks = ae_alloc(1, sizeof *ranks);
+    if (!ranks) return ae_fail_memory(error, "the map of ranks", sizeof *ranks);
+    *ranks = (ae_ranks){.comm = comm, .n = comm->n_ranks, .own = comm->rank, .n_stages = n_stages};
+    aerie_status status = read_shares(ranks, shares, error);
+    if (status == AERIE_OK) status = cut_all(ranks, model, error);
+    if (status == AERIE_OK) *out = ranks;
+    else ae_ranks_free(ranks);
+    return status;
 }
 
 void ae_ranks_free(ae_ranks *ranks)
@@ -182,13 +215,12 @@ void ae_ranks_free(ae_ranks *ranks)
 
 /* ---- What is where ----------------------------------------------------------------------------------------------- */
 
-uint32_t ae_ranks_owner(const ae_ranks *ranks, uint32_t layer)
+uint32_t ae_ranks_stage(const ae_ranks *ranks, uint32_t layer)
 {
-    uint32_t r = 0;
-    if (ranks->kind == AE_RANKS_SPLIT) return ranks->own;
-    if (layer >= ranks->begin[ranks->n]) return 0; /* the output */
-    while (layer >= ranks->begin[r + 1]) r++;
-    return r;
+    uint32_t s = 0;
+    if (layer >= ranks->begin[ranks->n_stages]) return 0; /* the output */
+    while (layer >= ranks->begin[s + 1]) s++;
+    return s;
 }
 
 #define STAND_IN_DIM 32 /* the smallest width that all cache types allow */
@@ -243,14 +275,14 @@ static uint64_t others(const ae_slices *s, const ae_ranks *ranks)
     return sum * sizeof(float);
 }
 
-static void count_pipeline(const ae_ranks *ranks, const ae_model *model, uint32_t *n_rounds, uint64_t *bytes)
+/* Between stages, before layer i + 1. */
+static void count_handing(const ae_ranks *ranks, const ae_model *model, uint32_t i, ae_ranks_counts *c)
 {
-    for (uint32_t i = 0; i < model->hparams.n_layers; i++) {
-        const uint32_t from = ae_ranks_owner(ranks, i), to = ae_ranks_owner(ranks, i + 1);
-        if (from == to) continue;
-        ++*n_rounds;
-        if (to == ranks->own) *bytes += (uint64_t)ae_ranks_stream_width(&model->hparams) * sizeof(float);
-    }
+    const uint32_t from = ae_ranks_stage(ranks, i), to = ae_ranks_stage(ranks, i + 1);
+    if (from == to) return;
+    c->n_handed++;
+    c->n_own += from == ranks->stage || to == ranks->stage;
+    if (to == ranks->stage) c->row_bytes += (uint64_t)ae_ranks_stream_width(&model->hparams) * sizeof(float);
 }
 
 static void count_recur(const ae_ranks *ranks, uint32_t *n_rounds, uint64_t *bytes)
@@ -271,38 +303,31 @@ static void count_experts(const ae_ranks *ranks, const ae_model *model, uint32_t
               others(&ranks->embd, ranks);
 }
 
-static void count_split(const ae_ranks *ranks, const ae_model *model, uint32_t *n_rounds, uint64_t *bytes)
+static void count_layer(const ae_ranks *ranks, const ae_model *model, uint32_t i, uint32_t *n_rounds, uint64_t *bytes)
 {
-    for (uint32_t i = 0; i < model->hparams.n_layers; i++) {
-        const ae_layer_cut *cut = &ranks->layers[i];
-        *n_rounds += 2 * (cut->mixer + cut->ffn);
-        if (cut->mixer) *bytes += others(&cut->attn, ranks) + others(&ranks->embd, ranks);
-        if (cut->mixer && ae_ranks_norms_rows(&model->layers[i].spec)) {
-            const ae_layer_spec *s = &model->layers[i].spec;
-            const uint64_t queries = others(&cut->attn, ranks);
-            ++*n_rounds;
-            *bytes += queries + (s->kv_from == (int)i ? queries / (s->n_heads / s->n_kv_heads) : 0);
-        }
-        if (cut->ffn) *bytes += others(&cut->ff, ranks) + others(&ranks->embd, ranks);
-        if (cut->recur) count_recur(ranks, n_rounds, bytes);
-        if (cut->experts) count_experts(ranks, model, n_rounds, bytes);
+    const ae_layer_cut *cut = &ranks->layers[i];
+    *n_rounds += 2 * (cut->mixer + cut->ffn);
+    if (cut->mixer) *bytes += others(&cut->attn, ranks) + others(&ranks->embd, ranks);
+    if (cut->mixer && ae_ranks_norms_rows(&model->layers[i].spec)) {
+        const ae_layer_spec *s = &model->layers[i].spec;
+        const uint64_t queries = others(&cut->attn, ranks);
+        ++*n_rounds;
+        *bytes += queries + (s->kv_from == (int)i ? queries / (s->n_heads / s->n_kv_heads) : 0);
     }
-    ++*n_rounds;
-    if (!ranks->own) *bytes += others(&ranks->vocab, ranks);
+    if (cut->ffn) *bytes += others(&cut->ff, ranks) + others(&ranks->embd, ranks);
+    if (cut->recur) count_recur(ranks, n_rounds, bytes);
+    if (cut->experts) count_experts(ranks, model, n_rounds, bytes);
 }
 
-uint32_t ae_ranks_rounds(const ae_ranks *ranks, const ae_model *model)
+ae_ranks_counts ae_ranks_count(const ae_ranks *ranks, const ae_model *model)
 {
-    uint32_t n = 0;
-    uint64_t bytes = 0;
-    (ranks->kind == AE_RANKS_PIPELINE ? count_pipeline : count_split)(ranks, model, &n, &bytes);
-    return ranks->n > 1 ? n : 0;
-}
-
-uint64_t ae_ranks_row_bytes(const ae_ranks *ranks, const ae_model *model)
-{
-    uint32_t n = 0;
-    uint64_t bytes = 0;
-    (ranks->kind == AE_RANKS_PIPELINE ? count_pipeline : count_split)(ranks, model, &n, &bytes);
-    return bytes;
+    ae_ranks_counts c = {0};
+    for (uint32_t i = 0; i < model->hparams.n_layers; i++) {
+        count_layer(ranks, model, i, &c.n_inner, &c.row_bytes);
+        count_handing(ranks, model, i, &c);
+    }
+    c.n_inner += ae_ranks_cuts_output(ranks) && (!ranks->own || ranks->vocab.n[ranks->own]);
+    c.n_own += c.n_inner;
+    if (!ranks->own) c.row_bytes += others(&ranks->vocab, ranks);
+    return c;
 }

@@ -5,8 +5,9 @@
  * is added to the stream, and of the vocabulary. What each rank computes is gathered. An output element is one chain of
  * operations, so its bits do not depend on the rank that computes it. Halves of layers that cannot be cut are computed by every
  * rank, without messages, because every rank has the whole stream.
- * PIPELINE: a rank has whole layers, and sends the stream to the next rank (and whatever else layers hand on: further streams,
- * banked rows, values of the first layer). The output belongs to rank 0. Weights that layers share are on each of their ranks.
+ * PIPELINE: a stage has whole layers, and sends the stream to the next stage (and whatever else layers hand on: further
+ * streams, banked rows, values of the first layer). The output belongs to stage 0. Weights that layers share are on each of
+ * their stages. The ranks of a stage, which follow each other, split its layers. A split is one stage of all ranks.
  *
  * Owns the table of layers. Borrows model and communicator. Immutable. Reads only the shapes of the model from its file, so
  * that all ranks with the same model file have the same map.
@@ -18,11 +19,6 @@
 #include "comm/comm.h"
 #include "engine/weights/parts.h"
 #include "model/model.h"
-
-typedef enum ae_ranks_kind {
-    AE_RANKS_SPLIT,
-    AE_RANKS_PIPELINE,
-} ae_ranks_kind;
 
 #define AE_RECUR_RUNS 16 /* most runs of rows that a rank has of one weight */
 
@@ -55,21 +51,26 @@ typedef struct ae_layer_cut {
 typedef struct ae_ranks {
     ae_comm *comm;
     uint32_t n, own;
-    ae_ranks_kind kind;
+    uint32_t n_stages, stage; /* stage: this rank's */
     uint32_t shares[AE_MAX_RANKS]; /* as they were given */
-    uint32_t begin[AE_MAX_RANKS + 1]; /* PIPELINE: rank r has layers [begin[r], begin[r + 1]) */
+    uint32_t first[AE_MAX_RANKS + 1]; /* stage s is ranks [first[s], first[s + 1]) */
+    uint32_t begin[AE_MAX_RANKS + 1]; /* and has layers [begin[s], begin[s + 1]) */
+    /* Slices of the layers are those of this rank's stage; ranks of others have nothing. vocab: of stage 0. */
     ae_slices embd, vocab; /* rows of the matrices whose output is added to the stream, and rows of the output */
     ae_slices expert_ff, shared_ff, latent; /* inner rows of each expert and of the shared one; rows of the experts' output if
                                              * it is narrower than the stream */
     ae_part_run *inner_bias, *out_bias; /* [n_experts] x 2, the elements that this rank has of the biases of all experts */
     ae_recur_cut recur;
     ae_layer_cut *layers;  /* [n_layers] */
-    uint32_t n_whole;      /* SPLIT: number of half layers that every rank computes */
+    uint32_t n_whole;      /* of this stage: number of half layers that all of its ranks, if there are several, compute */
 } ae_ranks;
 
-/* shares [comm->n_ranks]: shares of the work, each from 0 (none) to 1000; NULL: equal shares. ARGUMENT: all are 0. UNSUPPORTED:
- * an encoder. MEMORY. */
-aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *comm, ae_ranks_kind kind, const uint32_t *shares,
+#define AE_RANKS_SPLIT 1 /* stages */
+
+/* n_stages: 1 to comm->n_ranks, over which the ranks are dealt evenly, in order; the first ones have one more where that is not
+ * possible. shares [comm->n_ranks] of the work, each from 0 (none) to 1000; NULL: equal shares. ARGUMENT: all are 0.
+ * UNSUPPORTED: an encoder. MEMORY. */
+aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *comm, uint32_t n_stages, const uint32_t *shares,
                              aerie_error *error);
 void ae_ranks_free(ae_ranks *ranks);
 
@@ -77,12 +78,28 @@ void ae_ranks_free(ae_ranks *ranks);
 void ae_ranks_cut(ae_slices *slices, uint32_t total, uint32_t unit, const uint32_t *shares, uint32_t n);
 /* ranks_recur.c: sets ranks->recur. */
 void ae_ranks_cut_recur(ae_ranks *ranks, const ae_model *model, const uint32_t *shares);
-/* Returns the rank that has a layer; n_layers: the output. With SPLIT, returns this rank. */
-uint32_t ae_ranks_owner(const ae_ranks *ranks, uint32_t layer);
+/* Returns the stage that has a layer; n_layers: the output. */
+uint32_t ae_ranks_stage(const ae_ranks *ranks, uint32_t layer);
 static inline bool ae_ranks_has(const ae_ranks *ranks, uint32_t layer)
 {
-    return !ranks || ae_ranks_owner(ranks, layer) == ranks->own;
+    return !ranks || ae_ranks_stage(ranks, layer) == ranks->stage;
 }
+/* Returns the ranks of a stage. */
+static inline ae_receivers ae_ranks_of(const ae_ranks *ranks, uint32_t stage)
+{
+    return (ae_receivers){ranks->first[stage], ranks->first[stage + 1] - ranks->first[stage]};
+}
+/* Return whether this rank has only parts of its layers, and whether rank 0 has only a part of the output. */
+static inline bool ae_ranks_cuts(const ae_ranks *ranks)
+{
+    return ranks && ae_ranks_of(ranks, ranks->stage).n > 1;
+}
+static inline bool ae_ranks_cuts_output(const ae_ranks *ranks)
+{
+    return ranks && ae_ranks_of(ranks, 0).n > 1;
+}
+/* Writes which part of rows of `width` floats each rank of a stage sends to another stage. */
+void ae_ranks_handed(const ae_ranks *ranks, uint32_t stage, uint32_t width, ae_slices *slices);
 /* Replaces what layers [n] keep in the KV cache, as ae_net_kv_layers lists them for the whole model, by what this rank keeps;
  * the next function does the same for recurrent state. Where this rank keeps nothing, a small stand-in takes its place, so that
  * pages, windows and landings are the same on all ranks. */
@@ -98,11 +115,16 @@ static inline bool ae_ranks_norms_rows(const ae_layer_spec *s)
     return s->mixer == AE_MIXER_ATTENTION && (s->qk_norm == AE_QK_NORM_ROW || s->qk_norm == AE_QK_NORM_ROW_LAYER);
 }
 
-/* Returns the floats of a row that a rank of a pipeline sends to the next one. */
+/* Returns the floats of a row that a stage sends to the next one. */
 uint32_t ae_ranks_stream_width(const ae_hparams *h);
-/* Returns the rounds of messages in a pass with logits. */
-uint32_t ae_ranks_rounds(const ae_ranks *ranks, const ae_model *model);
-/* Returns the bytes that this rank receives in these rounds for one row with logits. */
-uint64_t ae_ranks_row_bytes(const ae_ranks *ranks, const ae_model *model);
+/* The messages of a pass with logits of all rows. One stage after another does its rounds. */
+typedef struct ae_ranks_counts {
+    uint32_t n_inner;   /* rounds within this rank's stage */
+    uint32_t n_handed;  /* from stage to stage */
+    uint32_t n_own;     /* rounds in which this rank takes part */
+    uint64_t row_bytes; /* that this rank receives for one row */
+} ae_ranks_counts;
+
+ae_ranks_counts ae_ranks_count(const ae_ranks *ranks, const ae_model *model);
 
 #endif

@@ -56,7 +56,7 @@ aerie_status ae_session_check_alone(const aerie_model *model, const char *what, 
 /* The facts that each process sends to the others when it joins. */
 typedef struct record {
     uint64_t version, file, bytes, settings, adapter;
-    uint32_t kind, n_shares, shares[AE_MAX_RANKS];
+    uint32_t kind, n_stages, n_shares, shares[AE_MAX_RANKS];
     char host[64];
 } record;
 
@@ -71,7 +71,7 @@ static const char *difference(const record *a, const record *b)
     if (a->file != b->file) return "other model files";
     if (a->bytes != b->bytes) return "model files with other bytes (one of them is damaged, or only one has --machines-verify)";
     if (a->settings != b->settings) return "other options for positions or metadata";
-    if (a->kind != b->kind) return "other kinds of --machines";
+    if (a->kind != b->kind || a->n_stages != b->n_stages) return "other kinds of --machines";
     if (a->n_shares != b->n_shares || memcmp(a->shares, b->shares, sizeof a->shares)) return "other values of --split";
     return NULL;
 }
@@ -96,7 +96,7 @@ static aerie_status exchange(ae_comm *comm, const record *own, aerie_error *erro
     all[comm->rank] = *own;
     aerie_status status = ae_comm_reserve(comm, comm->n_ranks * sizeof *all, error);
     if (status == AERIE_OK) {
-        ae_comm_gather(comm, &(ae_comm_part){all, comm->n_ranks * WORDS, sizeof(uint32_t), 1, &slices}, 1, AE_COMM_ALL);
+        ae_comm_gather(comm, &(ae_comm_part){all, comm->n_ranks * WORDS, sizeof(uint32_t), 1, &slices}, 1, ae_to_all(comm));
         status = ae_comm_status(comm, error);
     }
     if (status == AERIE_OK) status = compare(comm, all, error);
@@ -147,7 +147,7 @@ static aerie_status check_same(aerie_model *m, const aerie_machines *o, aerie_er
 {
     const char *version = aerie_version();
     record own = {.version = ae_hash64(0, version, strlen(version)), .file = m->fingerprint, .settings = m->settings,
-                  .kind = (uint32_t)o->kind, .n_shares = (uint32_t)o->n_shares};
+                  .kind = (uint32_t)o->kind, .n_stages = o->n_stages, .n_shares = (uint32_t)o->n_shares};
     for (size_t i = 0; i < o->n_shares && i < AE_MAX_RANKS; i++) own.shares[i] = o->shares[i];
     ae_comm_mpi_host(m->comm, own.host, sizeof own.host);
     if (o->verify) AE_TRY(hash_bytes(m->model->gguf, &own.bytes, error));
@@ -163,20 +163,34 @@ static void last_words(void *user, const char *reason)
                m->comm ? m->comm->n_ranks : 0, reason);
 }
 
+static aerie_status check_machines(const aerie_machines *o, aerie_error *error)
+{
+    if (!aerie_machines_kind_name(o->kind) || o->n_shares > AE_MAX_RANKS || !(o->limit >= 0))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                       "machines of kind %u, %zu shares, a limit of %g s; there are the kinds of aerie_machines_kind, and up "
+                       "to %d shares",
+                       (uint32_t)o->kind, o->n_shares, o->limit, AE_MAX_RANKS);
+    if (o->n_stages && o->kind != AERIE_MACHINES_PIPELINE)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u stages of a group of kind %s; a pipeline has stages", o->n_stages,
+                       aerie_machines_kind_name(o->kind));
+    return AERIE_OK;
+}
+
 /* Where a rank's parts cannot be cut, every process would hold them whole and a split would gain nothing: a pipeline saves more
  * memory. */
 static aerie_status map_ranks(ae_ranks **ranks, const ae_model *model, ae_comm *comm, const aerie_machines *o,
                               aerie_error *error)
 {
     const bool pipeline = o->kind == AERIE_MACHINES_PIPELINE;
+    const uint32_t n = comm->n_ranks, n_stages = !pipeline ? AE_RANKS_SPLIT : o->n_stages ? o->n_stages : n;
     const uint32_t *shares = o->n_shares ? o->shares : NULL;
     if (o->n_shares && (o->n_shares != comm->n_ranks || !o->shares))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a split into %zu shares (--split), but %u processes", o->n_shares,
                        comm->n_ranks);
-    AE_TRY(ae_ranks_create(ranks, model, comm, pipeline ? AE_RANKS_PIPELINE : AE_RANKS_SPLIT, shares, error));
+    AE_TRY(ae_ranks_create(ranks, model, comm, n_stages, shares, error));
     if (o->kind != AERIE_MACHINES_AUTO || !(*ranks)->n_whole) return AERIE_OK;
     ae_ranks_free(*ranks);
-    return ae_ranks_create(ranks, model, comm, AE_RANKS_PIPELINE, shares, error);
+    return ae_ranks_create(ranks, model, comm, n, shares, error);
 }
 
 /* Slows the network down, for tests and measurements. */
@@ -204,7 +218,7 @@ static aerie_status measure_shares(const aerie_model *m, const aerie_model_param
     ae_group_measure(m->devices.list[0], m->model->gguf, p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(),
                      &all[comm->rank]);
     AE_TRY(ae_comm_reserve(comm, sizeof all, error));
-    ae_comm_gather(comm, &(ae_comm_part){all, comm->n_ranks, sizeof *all, 1, &slices}, 1, AE_COMM_ALL);
+    ae_comm_gather(comm, &(ae_comm_part){all, comm->n_ranks, sizeof *all, 1, &slices}, 1, ae_to_all(comm));
     AE_TRY(ae_comm_status(comm, error));
     ae_group_shares(all, comm->n_ranks, bytes, shares);
     for (uint32_t r = 0; r < comm->n_ranks; r++) ae_buf_addf(&text, "%s%u", r ? "," : "", shares[r]);
@@ -214,24 +228,31 @@ static aerie_status measure_shares(const aerie_model *m, const aerie_model_param
     return AERIE_OK;
 }
 
+/* "split", "pipeline", or "pipeline of 2 stages", which are split. */
+static void add_kind(ae_buf *text, const ae_ranks *r)
+{
+    ae_buf_addf(text, "%s", r->n_stages == AE_RANKS_SPLIT ? "split" : "pipeline");
+    if (r->n_stages > AE_RANKS_SPLIT && r->n_stages < r->n) ae_buf_addf(text, " of %u stages", r->n_stages);
+}
+
 static void tell(const aerie_model *m)
 {
     const ae_ranks *r = m->ranks;
-    ae_log_say(&m->log, AERIE_LOG_INFO, "rank %u of %u, %s: %u rounds and %llu bytes for a row%s", r->own, r->n,
-               r->kind == AE_RANKS_PIPELINE ? "pipeline" : "split", ae_ranks_rounds(r, m->model),
-               (unsigned long long)ae_ranks_row_bytes(r, m->model),
-               r->n_whole ? "; layers that cannot be cut are computed by every rank" : "");
+    const ae_ranks_counts c = ae_ranks_count(r, m->model);
+    ae_buf text = {0};
+    add_kind(&text, r);
+    if (!text.failed)
+        ae_log_say(&m->log, AERIE_LOG_INFO, "rank %u of %u, %s: %u rounds and %llu bytes for a row%s", r->own, r->n, text.data,
+                   c.n_own, (unsigned long long)c.row_bytes,
+                   r->n_whole ? "; layers that cannot be cut are computed by every rank" : "");
+    ae_buf_free(&text);
 }
 
 aerie_status ae_session_join(aerie_model *m, const aerie_model_params *p, aerie_error *error)
 {
     if (!p->machines) return AERIE_OK;
     AE_STRUCT_TAKE(machines, o, p->machines, error);
-    if (!aerie_machines_kind_name(o.kind) || o.n_shares > AE_MAX_RANKS || !(o.limit >= 0))
-        return ae_fail(error, AERIE_ERROR_ARGUMENT,
-                       "machines of kind %u, %zu shares, a limit of %g s; there are the kinds of aerie_machines_kind, and up "
-                       "to %d shares",
-                       (uint32_t)o.kind, o.n_shares, o.limit, AE_MAX_RANKS);
+    AE_TRY(check_machines(&o, error));
     if (!ae_comm_mpi_started(NULL))
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this process was not started as one of several: mpirun -n 4 aerie ... "
                        "--machines %s (docs/machines.md)", aerie_machines_kind_name(o.kind));
@@ -258,7 +279,7 @@ aerie_status ae_session_joined(const aerie_model *m, const aerie_model_params *p
     float one[AE_MAX_RANKS] = {0};
     for (uint32_t r = 0; r < m->comm->n_ranks; r++) slices.first[r] = r, slices.n[r] = 1;
     AE_TRY(ae_comm_reserve(m->comm, sizeof one, error));
-    ae_comm_gather(m->comm, &(ae_comm_part){one, m->comm->n_ranks, sizeof *one, 1, &slices}, 1, AE_COMM_ALL);
+    ae_comm_gather(m->comm, &(ae_comm_part){one, m->comm->n_ranks, sizeof *one, 1, &slices}, 1, ae_to_all(m->comm));
     ae_comm_limit(m->comm, o.limit);
     return ae_comm_status(m->comm, error);
 }
@@ -290,29 +311,44 @@ static uint64_t weights_of(const ae_model *model, const ae_ranks *ranks, ae_back
     return bytes;
 }
 
+static void describe_rank(ae_buf *text, const ae_model *model, const ae_ranks *ranks, uint64_t bytes)
+{
+    const uint32_t stage = ranks->stage, at = ranks->begin[stage], end = ranks->begin[stage + 1];
+    ae_buf_addf(text, "rank %u: %.1f MiB of weights, receives %llu bytes a row", ranks->own, ae_session_mib(bytes),
+                (unsigned long long)ae_ranks_count(ranks, model).row_bytes);
+    if (ranks->n_stages > AE_RANKS_SPLIT)
+        ae_buf_addf(text, ", layers %u to %u%s", at, end, stage || ae_ranks_cuts(ranks) ? "" : " and the output");
+    if (ae_ranks_cuts(ranks) && at < end)
+        ae_buf_addf(text, ", of layer %u %u heads and %u feed-forward rows", at, ranks->layers[at].own.n_heads,
+                    ranks->layers[at].own.n_ff);
+    if (ae_ranks_cuts(ranks) && !stage) ae_buf_addf(text, ", %u rows of the output", ranks->vocab.n[ranks->own]);
+    ae_buf_addf(text, "\n");
+}
+
 static aerie_status describe(ae_buf *text, const ae_model *model, ae_backend *backend, const aerie_machines *o, uint32_t n,
                              aerie_error *error)
 {
     aerie_status status = AERIE_OK;
+    ae_ranks *all[AE_MAX_RANKS] = {0};
+    uint32_t n_rounds = 0;
+    bool whole = false;
     for (uint32_t r = 0; r < n && status == AERIE_OK; r++) {
         ae_comm comm = {.rank = r, .n_ranks = n};
-        ae_ranks *ranks;
-        AE_TRY(map_ranks(&ranks, model, &comm, o, error));
-        const uint64_t bytes = weights_of(model, ranks, backend, &status, error);
-        const ae_layer_cut *first = &ranks->layers[0];
-        if (!r)
-            ae_buf_addf(text, "%s over %u machines: %u rounds a pass%s\n",
-                        ranks->kind == AE_RANKS_PIPELINE ? "pipeline" : "split", n, ae_ranks_rounds(ranks, model),
-                        ranks->n_whole ? "; layers that cannot be cut are computed by each" : "");
-        ae_buf_addf(text, "rank %u: %.1f MiB of weights, receives %llu bytes a row", r, ae_session_mib(bytes),
-                    (unsigned long long)ae_ranks_row_bytes(ranks, model));
-        if (ranks->kind == AE_RANKS_PIPELINE)
-            ae_buf_addf(text, ", layers %u to %u%s\n", ranks->begin[r], ranks->begin[r + 1], r ? "" : " and the output");
-        else
-            ae_buf_addf(text, ", of layer 0 %u heads and %u feed-forward rows, %u rows of the output\n", first->own.n_heads,
-                        first->own.n_ff, ranks->vocab.n[r]);
-        ae_ranks_free(ranks);
+        status = map_ranks(&all[r], model, &comm, o, error);
+        if (status != AERIE_OK) break;
+        const ae_ranks_counts c = ae_ranks_count(all[r], model);
+        n_rounds += (all[r]->first[all[r]->stage] == r ? c.n_inner : 0) + (r ? 0 : c.n_handed);
+        whole |= all[r]->n_whole > 0;
     }
+    if (status == AERIE_OK) add_kind(text, all[0]);
+    if (status == AERIE_OK)
+        ae_buf_addf(text, " over %u machines: %u rounds a pass%s\n", n, n_rounds,
+                    whole ? "; layers that cannot be cut are computed by each" : "");
+    for (uint32_t r = 0; r < n && status == AERIE_OK; r++) {
+        const uint64_t bytes = weights_of(model, all[r], backend, &status, error);
+        describe_rank(text, model, all[r], bytes);
+    }
+    for (uint32_t r = 0; r < n; r++) ae_ranks_free(all[r]);
     return status;
 }
 
@@ -323,6 +359,7 @@ aerie_status aerie_machines_describe(char **text, const char *path, const aerie_
     *text = NULL;
     AE_NEED(path, error);
     AE_STRUCT_TAKE(machines, o, machines, error);
+    AE_TRY(check_machines(&o, error));
     if (!n || n > AE_MAX_RANKS)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u machines; 1 to %d are possible", n, AE_MAX_RANKS);
     ae_session_devices devices;
