@@ -22,7 +22,7 @@ int32_t ae_argmax(const float *logits, uint32_t n)
     return 0; /* all NaN */
 }
 
-/* The top of a heap is the worst of it. */
+/* The top of the heap is its worst candidate. */
 #define WORSE(context, a, b) ae_before(*(b), *(a))
 AE_HEAP_SINK(sink, ae_candidate, 2, WORSE)
 
@@ -39,7 +39,7 @@ static void heap_sort(ae_candidate *heap, uint32_t n)
 
 #define LOOK 32
 
-/* Most of a row is below what was already found, so many logits are compared together. NaN is never above. */
+/* Most of a row is below what was already found, so many logits are compared at once. NaN is never above. */
 static bool any_above(const float *x, float floor)
 {
     int above = 0;
@@ -70,7 +70,7 @@ uint32_t ae_select_top(const float *logits, uint32_t n, uint32_t k, ae_candidate
 
 /* ---- Weights of many ---- */
 
-/* On CPUs with fused multiplication the same steps run eight at a time and give the same bits. */
+/* On CPUs with fused multiplication, the same steps run on eight values at a time and give the same bits. */
 
 static inline __attribute__((always_inline)) void weigh(const float *logits, uint32_t n, float top, double t, float *out)
 {
@@ -125,7 +125,7 @@ static void weights_of(const float *logits, uint32_t n, float top, double t, flo
     weigh(logits, n, top, t, out);
 }
 
-/* Returns the sum of units of weights from 0 to 1. */
+/* Returns the sum of weights from 0 to 1 in units. */
 static uint64_t units_of(const float *weights, uint32_t n)
 {
 #if defined(__x86_64__)
@@ -260,7 +260,7 @@ uint64_t ae_list_total(const ae_draw_room *s, float top)
 
 #define SORT_MANY 1024 /* with fewer candidates a heap is as fast */
 
-/* Ascending for better logits; -0 is 0. */
+/* Larger logits have smaller ranks; -0 counts as 0. */
 static inline uint32_t rank_of(float logit)
 {
     const float x = logit + 0.0f;

@@ -82,7 +82,7 @@ bool ae_draw_sorts_many(const ae_draw *draw)
     return false;
 }
 
-/* ae_draw_plan has left out the filters that change nothing before a greedy step, and whatever would follow it. */
+/* ae_draw_plan has left out filters that change nothing before a greedy step, and all steps after it. */
 bool ae_draw_is_best_of_any(const ae_draw *s)
 {
     const ae_sampling *p = &s->params;
@@ -124,7 +124,7 @@ uint32_t ae_draw_takes(const ae_draw *s, const ae_candidate *best, uint32_t n, b
 
 /* ---- The chain and the draw -------------------------------------------------------------------------- */
 
-/* The noise grows with its bits, so a bin's last word bounds it; plus a margin for the rounding of the logarithms. */
+/* Noise grows with its bits, so the last word of a bin bounds it. A margin covers the rounding of the logarithms. */
 void ae_draw_room_init(ae_draw_room *room)
 {
     for (uint32_t i = 0; i < AE_NOISE_BINS; i++) room->noise_bound[i] = gumbel_of(i << 22 | 0x3FFFFF) + 1e-9;
@@ -154,8 +154,8 @@ void ae_chain_step(ae_draw_room *s, aerie_sampler step, size_t position)
     }
 }
 
-/* argmax of logit / t + noise over the list. For most candidates the upper bits of the noise already show that they cannot win;
- * skipping those saves the logarithms and changes nothing. */
+/* Draws: argmax of logit / t + noise over the list. For most candidates the upper bits of the noise already show that they
+ * cannot win; skipping those saves the logarithms and changes nothing. */
 static int32_t draw(const ae_draw_room *s, float top, uint64_t position)
 {
     const ae_candidate *c = s->list;
@@ -240,7 +240,7 @@ static uint32_t left_by_filters(const ae_draw *s, const ae_candidate *best, uint
 
 uint32_t ae_draw_propose_reach(const ae_draw *s, uint32_t k, bool *needs_total)
 {
-    /* noise moves few tokens to the front, so a short list is enough */
+    /* noise moves few tokens to the front, so a short list suffices */
     const bool noisy = s->draft_temperature > 0;
     const uint32_t want = noisy && k < 40 ? 40 : k;
     *needs_total = !noisy;

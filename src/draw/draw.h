@@ -21,7 +21,7 @@ typedef aerie_sampling ae_sampling;
 
 /* How tokens are drawn from rows: plain numbers, except for the list of biases. */
 typedef struct ae_draw {
-    ae_sampling params; /* its list logit_bias (host) is lent by the creator; texts are not read */
+    ae_sampling params; /* its list logit_bias (host) is lent by the creator; texts are not used */
     uint32_t n_vocab;   /* logits in a row */
     uint32_t n_steps;
     aerie_sampler steps[AERIE_MAX_SAMPLERS]; /* [n_steps] the steps that have an effect */
@@ -36,13 +36,13 @@ typedef struct ae_candidate {
     float logit;
 } ae_candidate;
 
-/* Copies params, whose lists remain the caller's, and finds the steps. */
+/* Copies params, whose lists remain the caller's, and finds the steps that have an effect. */
 void ae_draw_plan(ae_draw *out, const ae_sampling *params, uint32_t n_vocab);
 
 /* Whether the draw is the largest logit after changes to single tokens (penalties, DRY, biases), ties to the lowest id. Then
  * the token drawn from all tokens is also drawn from any subset that contains it: removing other logits changes neither its own
  * logit nor the order of the rest. False for chains with noise, and for those with a filter or an entropy before the greedy
- * step, whose outcome depends on which candidates there are. */
+ * step, whose result depends on the set of candidates. */
 bool ae_draw_is_best_of_any(const ae_draw *draw);
 
 /* Whether the draw needs nothing but its row of logits and its position: no penalties, no DRY, no mirostat. The functions
@@ -57,13 +57,13 @@ uint32_t ae_draw_reach(const ae_draw *draw);
 int32_t ae_draw_token(const ae_draw *draw, ae_draw_room *room, const float *logits, size_t position);
 
 /* Returns the token that ae_draw_token gives for a row without infinite logits whose n best candidates are best [n], best first
- * (equal ones by ascending id). n is at least 1, and equals ae_draw_reach unless the row has fewer candidates, or is what
- * ae_draw_takes says (best.h). */
+ * (equal ones by ascending id). n is at least 1, and is ae_draw_reach (unless the row has fewer candidates) or the result of
+ * ae_draw_takes (best.h). */
 int32_t ae_draw_best(const ae_draw *draw, ae_draw_room *room, const ae_candidate *best, uint32_t n, size_t position);
 
-/* How sure a draw was: the probability of its token, by how much the likeliest token's exceeds the second one's, or the
- * negative entropy. It is computed over the remaining candidates at their temperature, or, for greedy draws, over all tokens at
- * temperature 1. */
+/* Measures of how sure a draw was: the probability of its token; the difference between the probabilities of the two likeliest
+ * tokens; or the negative entropy. It is computed over the remaining candidates at their temperature, or, for greedy draws,
+ * over all tokens at temperature 1. */
 typedef enum ae_sureness {
     AE_SURENESS_PROBABILITY,
     AE_SURENESS_MARGIN,
@@ -81,8 +81,8 @@ double ae_draw_sureness(const ae_draw *draw, ae_draw_room *room, const float *lo
 uint32_t ae_draw_propose(const ae_draw *draw, const float *logits, uint32_t n_logits, const int32_t *map, size_t position,
                          uint32_t k, int32_t *ids, float *p);
 
-/* The same from the row's best candidates. First: how many of these it looks at, at most AE_PROPOSE_REACH, and whether it also
- * needs the row's total weight (ae_total_weight for the best logit and t 1). */
+/* The same from a row's best candidates. The first function returns how many of these the other one reads, at most
+ * AE_PROPOSE_REACH, and whether it also needs the row's total weight (ae_total_weight for the best logit and t 1). */
 #define AE_PROPOSE_REACH 64
 uint32_t ae_draw_propose_reach(const ae_draw *draw, uint32_t k, bool *needs_total);
 uint32_t ae_draw_propose_best(const ae_draw *draw, const ae_candidate *best, uint32_t n, uint64_t total, const int32_t *map,

@@ -14,15 +14,15 @@
 #include "draw/best.h"
 #include "draw/draw.h"
 
-#define AE_NOISE_BINS 1024 /* bins of random words, by their upper bits */
+#define AE_NOISE_BINS 1024 /* bins of random words, by the words' upper bits */
 
-/* A candidate with what typical-p sorts by. */
+/* A candidate with the number by which typical-p sorts. */
 typedef struct ae_typical {
     ae_candidate c;
     double key;
 } ae_typical;
 
-/* The arrays belong to the room's creator. */
+/* The arrays belong to the creator of the room. */
 struct ae_draw_room {
     float *row;           /* [n_vocab] working copy for changed logits */
     ae_candidate *list;   /* [n_vocab] */
@@ -51,7 +51,7 @@ static inline bool ae_before(ae_candidate a, ae_candidate b)
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
-/* Weight, not normalized: 1 for the best candidate. */
+/* Returns the weight, not normalized: 1 for the best candidate. */
 static inline float ae_weight(float x, float top, double t)
 {
     return ae_expf((x - top) / (float)t);
@@ -94,21 +94,21 @@ int32_t ae_chain_end(ae_draw_room *s, const float *logits, size_t position);
 /* ---- candidates.c ---- */
 
 int32_t ae_argmax(const float *logits, uint32_t n);
-/* Total weight of all candidates in a row. */
+/* Returns the total weight of all candidates in a row. */
 uint64_t ae_total_weight(const float *logits, uint32_t n, float top, double t);
 void ae_to_list(ae_draw_room *s);
 /* Makes the candidates a row that may be changed, s->row; t becomes 1. */
 void ae_to_row(ae_draw_room *s);
 /* Makes the candidates a list of the k best, best first. */
 void ae_keep_top(ae_draw_room *s, uint32_t k);
-/* Returns the largest logit in a list, which must not be empty. */
+/* Returns the largest logit of a list, which must not be empty. */
 float ae_list_top(const ae_draw_room *s);
 #define AE_WEIGHTS_PART 256
 /* Computes the weights [n] of list[first .. first + n); n is at most AE_WEIGHTS_PART. */
 void ae_list_weights(const ae_draw_room *s, uint32_t first, uint32_t n, float top, float *weights);
 uint64_t ae_list_total(const ae_draw_room *s, float top);
 /* Returns the length of the shortest beginning of the list that has at least `least` candidates and weighs at least `wanted`.
- * If the whole list does not, a number above its length, and in *total what it weighs. */
+ * If the whole list weighs less, returns a number above its length, and in *total the list's weight. */
 uint32_t ae_list_reaching(const ae_draw_room *s, float top, uint64_t wanted, uint32_t least, uint64_t *total);
 /* Returns the entropy of the list in nats, and its total: log total + sum of w d / total with d = (top - x) / t. Each w d is
  * rounded to units of 2^-40, and counts 0 where w is less than one unit. */
@@ -118,7 +118,7 @@ void ae_sort_list(ae_draw_room *s);
 
 /* ---- filters.c: take candidates away, or set t ---- */
 
-/* Biases, of any sign: the row becomes s->row. */
+/* Adds the biases, of any sign; the row becomes s->row. */
 void ae_step_bias(ae_draw_room *s);
 void ae_step_top_n_sigma(ae_draw_room *s);
 void ae_step_top_p(ae_draw_room *s);

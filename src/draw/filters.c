@@ -7,7 +7,7 @@
 #include "draw/draw_int.h"
 
 #define LN2 0.693147180559945309417
-#define LEAST_T 1e-30 /* temperatures below are greedy: they would vanish in f32 */
+#define LEAST_T 1e-30 /* temperatures below are greedy: dividing by them would overflow f32 */
 
 void ae_step_bias(ae_draw_room *s)
 {
@@ -16,8 +16,9 @@ void ae_step_bias(ae_draw_room *s)
     for (size_t i = 0; i < p->n_logit_bias; i++) s->row[p->logit_bias[i].token] += p->logit_bias[i].bias;
 }
 
-/* Those within n standard deviations of the best. Dividing all logits by t changes nothing here. The deviation comes from sums
- * of integers: how far each is below the best, in 2^-20 of the next power of two above the farthest. */
+/* Keeps the candidates within n standard deviations of the best. Dividing all logits by t changes nothing here. The deviation
+ * is computed from sums of integers: the distance of each candidate to the best, in 2^-20 of the next power of two above the
+ * largest distance. */
 void ae_step_top_n_sigma(ae_draw_room *s)
 {
     ae_to_list(s);
@@ -43,8 +44,8 @@ void ae_step_top_n_sigma(ae_draw_room *s)
     s->n = n;
 }
 
-/* Returns the shortest prefix of the sorted list that reaches p of the total and holds min_keep; more than there are if none
- * does. */
+/* Returns the length of the shortest prefix of the sorted list that reaches p of the total and has min_keep candidates; more
+ * than there are if none does. */
 static uint32_t nucleus(const ae_draw_room *s, uint64_t total)
 {
     uint64_t all;
@@ -78,7 +79,7 @@ void ae_step_top_p(ae_draw_room *s)
     if (kept < s->n) s->n = kept;
 }
 
-/* Before means more typical. */
+/* Orders candidates so that more typical ones come first. */
 static bool more_typical(const ae_typical *a, const ae_typical *b)
 {
     return a->key < b->key || (a->key == b->key && ae_before(a->c, b->c));
@@ -87,7 +88,7 @@ static bool more_typical(const ae_typical *a, const ae_typical *b)
 #define MORE_TYPICAL(context, a, b) more_typical(a, b)
 AE_HEAP_SINK(sink, ae_typical, 2, MORE_TYPICAL)
 
-/* Those whose surprise is nearest to the entropy, until they reach more than p. */
+/* Keeps the candidates whose surprise is nearest to the entropy, until they reach more than p. */
 void ae_step_typical(ae_draw_room *s)
 {
     ae_to_list(s);
@@ -157,7 +158,8 @@ void ae_step_xtc(ae_draw_room *s, size_t position)
     s->n = n;
 }
 
-/* Between temperature - range and + range by the share of the largest entropy; 0: nothing to choose from. */
+/* Computes a temperature between temperature - range and + range from the entropy, as a share of the largest possible one; 0:
+ * there is nothing to choose from. */
 static bool dynamic_temperature(ae_draw_room *s, double *temperature)
 {
     const ae_sampling *p = &s->draw->params;
@@ -191,7 +193,7 @@ void ae_step_temperature(ae_draw_room *s)
     }
 }
 
-/* Those whose surprise is at most mu bits; the best at least. */
+/* Keeps the candidates whose surprise is at most mu bits, and at least the best one. */
 void ae_step_mirostat(ae_draw_room *s)
 {
     ae_to_list(s);

@@ -10,7 +10,7 @@ static double share_of(const ae_draw_room *s, float logit, float top, uint64_t t
 
 double ae_draw_sureness(const ae_draw *draw, ae_draw_room *s, const float *logits, int32_t token, ae_sureness kind)
 {
-    /* a greedy draw has one candidate left, of which nothing can be said: the row is asked instead */
+    /* a greedy draw leaves one candidate, which says nothing about how sure it was: the row is examined instead */
     if (draw->draft_temperature <= 0) ae_chain_begin(s, draw, logits);
     ae_to_list(s);
     if (!s->n) return 0;
@@ -19,7 +19,7 @@ double ae_draw_sureness(const ae_draw *draw, ae_draw_room *s, const float *logit
     if (kind == AE_SURENESS_ENTROPY) return -ae_list_entropy(s, top, &total);
     total = ae_list_total(s, top);
     float own = -INFINITY, second = -INFINITY;
-    bool passed = false; /* the best candidate, of which there may be several */
+    bool passed = false; /* the best candidate was passed; there may be several of equal logit */
     for (uint32_t i = 0; i < s->n; i++) {
         const float x = s->list[i].logit;
         if (s->list[i].id == token) own = x;

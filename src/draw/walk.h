@@ -13,7 +13,7 @@
 
 #include "base/err.h"
 
-/* Children come after their parents, siblings carry different tokens. */
+/* The nodes of a tree. Children come after their parents, and siblings have different tokens. */
 typedef struct ae_walk_nodes {
     uint32_t n;
     const int32_t *token;  /* [n] */
@@ -26,26 +26,27 @@ typedef struct ae_walked {
     uint32_t n_drawn;                /* at least 1, unless it overflowed */
     uint32_t n_path;                 /* nodes accepted: n_drawn, or one less */
     uint32_t overflowed;             /* 1: no logit of the last row was finite, so nothing was drawn from it */
-    int32_t drawn[AERIE_MAX_DRAFT + 1];  /* [n_drawn] the first from the root, number i from node path[i - 1] */
-    int32_t path[AERIE_MAX_DRAFT];       /* [n_path] from the root's child on */
+    int32_t drawn[AERIE_MAX_DRAFT + 1];  /* [n_drawn] the first from the root's logits, number i from those of node path[i -
+                                          * 1] */
+    int32_t path[AERIE_MAX_DRAFT];       /* [n_path] accepted nodes, from the root's child on */
 } ae_walked;
 
 typedef enum ae_walk_verdict {
     AE_WALK_ON,       /* the token was drawn */
-    AE_WALK_LAST,     /* it was, and ends the sequence */
-    AE_WALK_OVERFLOW, /* there was no finite logit */
+    AE_WALK_LAST,     /* a token was drawn, and it ends the sequence */
+    AE_WALK_OVERFLOW, /* the row had no finite logit */
 } ae_walk_verdict;
 
 /* Draws from row i of the tree (0: the root, 1 + k: node k) after `depth` tokens of this walk. */
 typedef ae_walk_verdict ae_walk_draw(void *context, uint32_t row, uint32_t depth, int32_t *token);
 
-/* Takes what was drawn from `node` (-1: the root), moves on to the child that carries the token, and adds both to `out`.
- * Returns false if the walk is over, after at most n_most tokens. */
+/* Takes what was drawn from `node` (-1: the root), moves to the child that has the token, and adds both to `out`. Returns false
+ * if the walk is over, after at most n_most tokens. */
 bool ae_walk_step(const ae_walk_nodes *nodes, uint32_t n_most, ae_walk_verdict verdict, int32_t token, int32_t *node,
                   ae_walked *out);
-/* At most n_most tokens, at least 1. */
+/* Draws at most n_most tokens, at least 1. */
 void ae_walk_down(const ae_walk_nodes *nodes, uint32_t n_most, ae_walk_draw *draw, void *context, ae_walked *out);
-/* Weights are finite, but sums of them may overflow: no token may be invented from such a row. */
+/* Whether a row has a finite logit. If not, no token may be drawn from it. */
 bool ae_walk_has_finite(const float *logits, uint32_t n);
 
 #endif

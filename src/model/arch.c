@@ -12,7 +12,7 @@
 
 /* Sorted by family. The fields are explained in arch.h. */
 static const ae_arch archs[] = {
-    /* Llama 1 to 3, Mistral, Mixtral, SmolLM2, TinyLlama, and other models that are converted under that name */
+    /* Llama 1 to 3, Mistral, Mixtral, SmolLM2, TinyLlama, and other models that are converted under this name */
     {.name = "llama", .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true},
     {.name = "llama4", .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_ONE,
      .weigh_input = true, .expert_step = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_plain = true, .qk_norm_last = true,
@@ -22,7 +22,7 @@ static const ae_arch archs[] = {
     {.name = "bitnet", .rope_neox = true, .sub_norms = true},
     {.name = "mistral4", .mla = true, .temperature = true, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
     {.name = "smollm3", .no_rope_period = 4},
-    /* models with Llama's layers under names of their own */
+    /* models with Llama's layers under their own names */
     {.name = "internlm2"},
     {.name = "xverse"},
     {.name = "exaone", .rope_neox = true},
@@ -85,9 +85,9 @@ static const ae_arch archs[] = {
     {.name = "glm4", .sections = true, .norms = AE_NORMS_PRE_POST},
     {.name = "glm4moe", .rope_neox = true, .sections = true, .ffn_norm = POST_ATTENTION, .qk_norm = AE_QK_NORM_HEAD,
      .qk_norm_optional = true, .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_COUNT},
-    /* DeepSeek, and others with its experts */
+    /* DeepSeek, and other models with DeepSeek's experts */
     {.name = "deepseek", .experts = EXPERTS, .shared = AE_SHARED_COUNT},
-    /* V2, V3, R1, Kimi K2; and GLM-4.7-Flash, whose early files do not name the function that chooses experts */
+    /* V2, V3, R1, Kimi K2, and GLM-4.7-Flash, whose early files do not name the function that chooses experts */
     {.name = "deepseek2", .mla = true, .temperature = true, .experts = EXPERTS, .sigmoid_vocab = 154880,
      .shared = AE_SHARED_COUNT},
     {.name = "deepseek32", .mla = true, .index = true, .index_neox = true, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
@@ -190,7 +190,7 @@ static const ae_arch archs[] = {
     {.name = "mamba", .norms = AE_NORMS_ONE, .no_rope_period = 1, .no_attention = true, .recur = AE_RECUR_MAMBA1},
     {.name = "jamba", .no_rope_period = 1, .recur = AE_RECUR_MAMBA1, .experts = AE_EXPERTS_MAYBE,
      .gate = AE_EXPERT_GATE_SOFTMAX, .expert_by_tensor = true},
-    /* RWKV, and Qwen2 with its mixers */
+    /* RWKV, and Qwen2 with RWKV's mixers */
     {.name = "rwkv6", .layer_norm = true, .embed_norm = true, .ffn_norm = "attn_norm_2", .no_rope_period = 1,
      .no_attention = true, .recur = AE_RECUR_WKV6, .channel_mix = true},
     {.name = "rwkv7", .layer_norm = true, .embed_norm = true, .ffn_norm = "attn_norm_2", .no_rope_period = 1,
@@ -266,14 +266,14 @@ static const ae_arch archs[] = {
     {.name = "t5", .source = "t5encoder", .blocks = "dec.blk", .out_norm = "dec.output_norm", .relative = true,
      .no_rope_period = 1, .attn_scale = 1.0f, .gate_optional = true, .relu_ungated = true,
      .activation = AE_ACTIVATION_GELU},
-    /* generators that denoise: Qwen2's, Llama's, OLMoE's and Qwen3's layers, all of whose rows see each other */
+    /* generators that denoise: with the layers of Qwen2, Llama, OLMoE and Qwen3, whose rows all see each other */
     {.name = "dream", .rope_neox = true, .denoises = true, .masks_ahead = true, .temperature = true},
     {.name = "llada", .denoises = true},
     {.name = "llada-moe", .rope_neox = true, .denoises = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS,
      .split_ff = true},
     {.name = "rnd1", .rope_neox = true, .denoises = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS, .renorm = true,
      .split_ff = true},
-    /* encoders: BERT, and with a rotation and gated feed-forward blocks nomic-embed-text */
+    /* encoders: BERT, and nomic-embed-text with rotation and gated feed-forward blocks */
     {.name = "bert", .encoder = true, .norms = AE_NORMS_STREAM, .layer_norm = true, .no_rope_period = 1,
      .activation = AE_ACTIVATION_GELU, .ungated = true},
     {.name = "nomic-bert", .encoder = true, .norms = AE_NORMS_STREAM, .layer_norm = true, .rope_neox = true},
@@ -285,7 +285,7 @@ static const ae_arch archs[] = {
     {.name = "jina-bert-v2", .encoder = true, .norms = AE_NORMS_STREAM, .layer_norm = true, .alibi = 8.0f,
      .qk_norm = AE_QK_NORM_ROW_LAYER, .qk_norm_optional = true, .gate_optional = true, .again_norm = true,
      .activation = AE_ACTIVATION_GELU},
-    /* encoders with norms before their blocks and after the last one */
+    /* encoders with norms before each block and after the last layer */
     {.name = "eurobert", .encoder = true, .rope_neox = true},
     {.name = "llama-embed", .encoder = true, .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true},
     {.name = "neo-bert", .encoder = true, .out_norm = "enc.output_norm"},
@@ -305,7 +305,7 @@ static const ae_arch archs[] = {
      .activation = AE_ACTIVATION_GELU, .qk_norm = AE_QK_NORM_HEAD, .attn_scale = 1.0f, .window_period = 6,
      .window_rope = AE_ROTATION_PLAIN, .window_rope_base = 10000.0f, .window_heads = true, .layer_embedding = true,
      .keep_logit_softcap = true},
-    /* one architecture under three names: llama.cpp's, and those of two of its forks */
+    /* one architecture under three names: llama.cpp's, and those of two forks of it */
     {.name = "dflash", BLOCK},
     {.name = "dflash-draft", BLOCK},
     {.name = "dspark", BLOCK},

@@ -55,7 +55,7 @@ bool ae_bind_is_array(ae_binder *b, const char *suffix)
     return kv && kv->type == AE_GGUF_ARRAY;
 }
 
-/* Reads a count, or the largest of an array with one for each layer. */
+/* Reads a count, or the largest value of an array with one for each layer. */
 static aerie_status get_largest(ae_binder *b, const char *suffix, bool required, uint32_t *value)
 {
     const ae_gguf *gguf = b->gguf;
@@ -183,7 +183,8 @@ static aerie_status read_sections(ae_binder *b, ae_rope *r)
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s must be 3 or 4 numbers from 0 to %u", ae_gguf_path(b->gguf),
                            b->key, r->n_rot / 2);
         r->sections[i] = (uint32_t)n;
-        if (n) r->neox = true; /* files with sections have pairs (i, i + half), whatever the architecture's other files have */
+        if (n) r->neox = true; /* files with sections pair elements (i, i + half), whatever other files of the architecture
+                                * do */
     }
     return AERIE_OK;
 }
@@ -195,7 +196,7 @@ static aerie_status read_rope(ae_binder *b, ae_hparams *h, ae_arena *arena)
     h->n_ropes = 1;
     *r = (ae_rope){.neox = b->arch->rope_neox, .n_rot = h->head_dim, .base = 10000.0f, .factor = 1.0f,
                    .n_ctx_orig = h->n_ctx_train};
-    if (b->arch->mla_still) r->n_rot = 2; /* for none: no layer uses it */
+    if (b->arch->mla_still) r->n_rot = 2; /* any number: no layer uses it */
     else if (!b->arch->no_attention) AE_TRY(ae_bind_count(b, "rope.dimension_count", &r->n_rot));
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.freq_base"), false, &r->base, b->error));
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scale_linear"), false, &r->factor, b->error));
@@ -415,7 +416,7 @@ aerie_status ae_bind_read_f32(ae_binder *b, ae_tensor_ref t, float *x, uint32_t 
     ae_gguf_reader reader = ae_gguf_reader_open(b->gguf);
     aerie_status status = AERIE_OK;
     for (uint32_t i = 0, part = 0; i < n && status == AERIE_OK; i += part) {
-        part = n - i < 1024 ? n - i : 1024; /* floats of any width fit; 1024 is a multiple of all block sizes */
+        part = n - i < 1024 ? n - i : 1024; /* fits floats of any width; 1024 is a multiple of all block sizes */
         const size_t size = ae_type_row_bytes(t->type, part);
         if (!size || size > sizeof bytes) status = ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %.*s has type %s",
                                                            ae_gguf_path(b->gguf), (int)t->name.n, t->name.data,

@@ -20,8 +20,8 @@ static aerie_status read_index(ae_binder *b, ae_hparams *h)
     return x->head_dim % 2 ? fail_shape(b, "attention.indexer.key_length", x->head_dim, "it must be even") : AERIE_OK;
 }
 
-/* Layers that compress rotate by a base of their own, with the file's scaling but no magnitude; the others without scaling.
- * Blocks rotate by their first position. */
+/* Layers that compress rotate with a base of their own and the file's scaling, but without its magnitude; other layers rotate
+ * without scaling. Blocks rotate by their first position. */
 static aerie_status read_ropes(ae_binder *b, ae_hparams *h)
 {
     static const uint32_t every[] = {0, AE_COMPRESS_OVERLAP, AE_COMPRESS_MOST};
@@ -75,7 +75,7 @@ aerie_status ae_bind_compress_hparams(ae_binder *b, ae_hparams *h, ae_layer *lay
     return AERIE_OK;
 }
 
-/* Binds what rows of d values are compressed by, in n_parts parts. */
+/* Binds the weights that compress rows of d values, in n_parts parts. */
 static aerie_status bind_compressor(ae_binder *b, uint32_t i, const char *name, uint32_t n_embd, uint32_t d, uint32_t n_parts,
                                     uint32_t every, ae_compressor *c)
 {
@@ -90,7 +90,7 @@ static aerie_status bind_compressor(ae_binder *b, uint32_t i, const char *name, 
     return ae_bind_layer(b, i, part, true, 0, d, &c->norm);
 }
 
-/* Some files have the matrices of all groups as one. */
+/* Some files have the matrices of all groups as a single one. */
 static aerie_status bind_groups(ae_binder *b, uint32_t i, const ae_compress_hparams *c, uint32_t n_in, ae_tensor_ref *out)
 {
     char name[48];

@@ -19,7 +19,8 @@ aerie_status ae_bind_blocks_hparams(ae_binder *b, ae_hparams *h, ae_layer *layer
     AE_TRY(ae_bind_get(b, "attention.indexer.block_size", true, 1, 1u << 20, &x->block));
     AE_TRY(ae_bind_get(b, "attention.indexer.top_k", true, 1, INT32_MAX, &n_blocks));
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.indexer.local_blocks"), true, &x->n_local, b->error));
-    AE_TRY(ae_bind_range(b, "attention.indexer.local_blocks", x->n_local, 0, n_blocks)); /* more would not all be chosen */
+    /* not all of more local blocks could be chosen */
+    AE_TRY(ae_bind_range(b, "attention.indexer.local_blocks", x->n_local, 0, n_blocks));
     x->n_most = (n_blocks < INT32_MAX / x->block ? n_blocks : INT32_MAX / x->block) * x->block;
     x->neox = b->arch->rope_neox;
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "leading_dense_block_count"), false, &n_dense, b->error));

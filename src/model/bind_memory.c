@@ -54,7 +54,7 @@ aerie_status ae_bind_means_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: index keys of %u values, of which %u rotate; an even number is "
                        "needed, of which at most %d rotate", ae_gguf_path(b->gguf), x->head_dim, h->ropes[0].n_rot,
                        AE_MAX_LATENT_ROPE);
-    if (!pool) { /* the tensors are there, and every row sees all */
+    if (!pool) { /* the tensors exist, but every row sees all positions */
         x->n_heads = 0;
         return AERIE_OK;
     }
@@ -72,7 +72,8 @@ aerie_status ae_bind_means_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers
 aerie_status ae_bind_means(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l)
 {
     uint32_t n_heads = h->index.n_heads, dim = h->index.head_dim;
-    ae_mla_layer unused = {0}, *to = l->spec.index == AE_INDEX_OWN ? &l->mla : &unused; /* layers that see all do not use it */
+    /* layers that see all positions do not use it */
+    ae_mla_layer unused = {0}, *to = l->spec.index == AE_INDEX_OWN ? &l->mla : &unused;
     if (!n_heads) AE_TRY(ae_bind_get(b, "attention.indexer.head_count", true, 1, AE_MAX_HEAD_DIM, &n_heads));
     AE_TRY(ae_bind_layer(b, i, "indexer.q_proj.weight", true, n_heads * dim, h->n_embd, &to->index_q));
     AE_TRY(ae_bind_layer(b, i, "indexer.k_proj.weight", true, dim, h->n_embd, &to->index_k));
@@ -136,7 +137,7 @@ aerie_status ae_bind_memory_hparams(ae_binder *b, ae_hparams *h, const ae_layer 
     AE_TRY(read_numbers(b, "ple.layer_multipliers", m->n_tokens, m->factors));
     AE_TRY(read_numbers(b, "ple.head_offsets", m->n_heads, m->offsets));
     AE_TRY(read_numbers(b, "ple.head_vocab_sizes", m->n_heads, m->sizes));
-    for (m->part = h->n_embd; m->part > AE_MAX_HEAD_DIM; ) { /* the largest divisor that a place of the cache takes */
+    for (m->part = h->n_embd; m->part > AE_MAX_HEAD_DIM; ) { /* the largest divisor that a place of the cache can hold */
         uint32_t k = 2;
         while (m->part % k) k++;
         m->part /= k;

@@ -26,7 +26,7 @@ aerie_status ae_bind_mla_head(ae_binder *b, ae_hparams *h)
     return ae_bind_get(b, suffix, true, 2, AE_MAX_HEAD_DIM, &h->head_dim);
 }
 
-/* Checks a size that follows from others, if the file gives it. */
+/* Checks a size that follows from other sizes, if the file has it. */
 static aerie_status check_size(ae_binder *b, const char *suffix, uint32_t want, const char *because)
 {
     uint32_t found = want;
@@ -66,7 +66,8 @@ static aerie_status read_sizes(ae_binder *b, ae_hparams *h)
     return ae_bind_range(b, "attention.q_lora_rank", m->n_q, 0, AE_MAX_EMBD);
 }
 
-/* Reads the sizes of layers with a window: the widths of rows and queries, and what does not rotate of them, are their own. */
+/* Reads the sizes of layers with a window, which have their own widths of rows and queries and their own part that does not
+ * rotate. */
 static aerie_status read_window_sizes(ae_binder *b, const ae_hparams *h, ae_mla_hparams *m)
 {
     uint32_t head_dim = 0;
@@ -91,7 +92,7 @@ static float yarn_scale(ae_rope *r)
     return (float)(m * m);
 }
 
-/* Files of GLM-5.2 (contexts of a million tokens) that do not say which layers have an index. */
+/* Which layers have an index, for files of GLM-5.2 (contexts of a million tokens) that do not say. */
 static bool has_index(uint32_t i)
 {
     return i < 3 || (i - 2) % 4 == 0;
@@ -119,7 +120,7 @@ static aerie_status read_index(ae_binder *b, ae_hparams *h, ae_layer *layers)
         types[i] = !b->arch->index_types || x->pool || h->n_ctx_train < 1u << 20 || has_index(i);
     if (b->arch->index_types)
         AE_TRY(ae_bind_per_layer(b, "attention.indexer.types", false, h->n_layers, 1, types));
-    for (uint32_t i = 0; i < h->n_layers && i < b->n_specs; i++) { /* MTP blocks see all, or a window */
+    for (uint32_t i = 0; i < h->n_layers && i < b->n_specs; i++) { /* MTP blocks see all positions, or a window */
         if (layers[i].spec.window || layers[i].spec.mixer != AE_MIXER_MLA) continue;
         if (types[i]) from = i;
         if (from == AE_MAX_LAYERS)

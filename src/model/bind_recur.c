@@ -28,7 +28,7 @@ static aerie_status read_kda(ae_binder *b, ae_hparams *h)
     const bool may = b->arch->bounded_decay || b->arch->may_bound, must = b->arch->bounded_decay;
     AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "kda.gate_lower_bound"), must, &r->bound, b->error));
     if (!must && r->bound < -1e30f) r->bound = 0.0f; /* other programs write this for "none" */
-    if (b->arch->bounded_decay) /* other architectures have no such gate, whatever a file says */
+    if (b->arch->bounded_decay) /* other architectures have no such gate, even if their files have the key */
         AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "kda.safe_gate"), false, &safe, b->error));
     if (r->key_dim % 4 || !safe)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s.kda.head_dim is %u and kda.safe_gate %s; a multiple of 4 and "
@@ -38,7 +38,7 @@ static aerie_status read_kda(ae_binder *b, ae_hparams *h)
                    (double)r->bound, may ? "a negative number is needed" : "this architecture has none");
 }
 
-/* Its state is Mamba2's, with a group for each head and no convolution. */
+/* Lightning attention: its state is Mamba2's, with a group for each head and no convolution. */
 static aerie_status read_lightning(ae_binder *b, ae_hparams *h)
 {
     ae_recur_hparams *r = &h->recur;
@@ -203,7 +203,7 @@ static aerie_status bind_kda(ae_binder *b, uint32_t i, const ae_hparams *h, ae_r
     AE_TRY(bind_taps(b, i, "ssm_conv1d_q.weight", r->n_taps, n, &l->conv));
     AE_TRY(bind_taps(b, i, "ssm_conv1d_k.weight", r->n_taps, n, &l->conv_k));
     AE_TRY(bind_taps(b, i, "ssm_conv1d_v.weight", r->n_taps, n, &l->conv_v));
-    const bool one_gate = b->arch->bank; /* a gate of full rank, under a name of its own */
+    const bool one_gate = b->arch->bank; /* a full-rank gate, under a name of its own */
     if (!direct) AE_TRY(ae_bind_layer(b, i, "ssm_f_a.weight", true, d, e, &l->f_a));
     if (!direct && !one_gate) AE_TRY(ae_bind_layer(b, i, "ssm_g_a.weight", true, d, e, &l->g_a));
     AE_TRY(ae_bind_layer(b, i, direct ? "ssm_f_a.weight" : "ssm_f_b.weight", true, n, direct ? e : d, &l->alpha));
@@ -211,7 +211,7 @@ static aerie_status bind_kda(ae_binder *b, uint32_t i, const ae_hparams *h, ae_r
                          l->g_a ? d : e, &l->gate));
     AE_TRY(ae_bind_layer(b, i, "ssm_beta.weight", true, r->n_heads, e, &l->beta));
     snprintf(name, sizeof name, "blk.%u.ssm_a", i);
-    const ae_gguf_tensor *decay = ae_gguf_tensor_find(b->gguf, name); /* [H], or with a dimension of 1 before */
+    const ae_gguf_tensor *decay = ae_gguf_tensor_find(b->gguf, name); /* [H], or with an additional dimension of 1 before it */
     const bool flat = decay && decay->ne[1] == 1;
     AE_TRY(ae_bind(b, name, true, flat ? 0 : r->n_heads, flat ? r->n_heads : 1, &l->decay));
     AE_TRY(ae_bind_layer(b, i, "ssm_dt.bias", true, 0, n, &l->dt_bias));
@@ -267,7 +267,7 @@ static aerie_status bind_lightning(ae_binder *b, uint32_t i, const ae_hparams *h
     float *rates = ae_arena_alloc(arena, 3 * (size_t)n, sizeof *rates);
     if (!rates) return ae_fail_memory(b->error, "the rates of heads", 3 * (size_t)n * sizeof *rates);
     for (uint32_t k = 0; k < n; k++) {
-        rates[n + k] = 0.54132485461f; /* ln(e - 1): softplus makes a step of exactly 1 of it */
+        rates[n + k] = 0.54132485461f; /* ln(e - 1), which softplus turns into a step of exactly 1 */
         rates[2 * n + k] = (float)-(ae_pow(2.0, -8.0 / n * (k + 1.0)) * factor);
     }
     l->rates = rates;

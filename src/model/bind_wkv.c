@@ -56,7 +56,7 @@ aerie_status ae_bind_wkv_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers)
     return AERIE_OK;
 }
 
-/* [n][1, 1, e], also as one vector for each of n. */
+/* Binds [n][1, 1, e], or one vector for each of the n. */
 static aerie_status bind_lerp(ae_binder *b, uint32_t i, uint32_t e, uint32_t n, bool required, ae_tensor_ref *out)
 {
     char name[64];
@@ -79,7 +79,7 @@ static aerie_status bind_lerp(ae_binder *b, uint32_t i, uint32_t e, uint32_t n, 
     return ae_bind_scale(b, t, 1);
 }
 
-/* A product in two steps and what is added to it: PART0, PART1, PART2. */
+/* Binds a product in two steps, and what is added to it: PART0, PART1, PART2. */
 static aerie_status bind_steps(ae_binder *b, uint32_t i, const char *part, uint32_t e, uint32_t rank, ae_tensor_ref *bias,
                                ae_tensor_ref *first, ae_tensor_ref *second)
 {

@@ -47,7 +47,7 @@ aerie_status ae_bind_scale(ae_binder *b, ae_tensor_ref weight, uint32_t n_stack)
     char name[80];
     const size_t n = weight->name.n - (sizeof weight_end - 1);
     if (!b->bound || !ends_with(weight->name, weight_end) || n + sizeof scale_end > sizeof name) return AERIE_OK;
-    /* with experts beside a dense block, these names mean something else */
+    /* with experts in addition to a dense block, these names mean something else */
     const bool normed = b->arch->experts_beside && !b->arch->beside_plain && !b->arch->beside_input;
     if (normed && (ends_with(weight->name, ".ffn_gate_inp.weight") || ends_with(weight->name, ".ffn_down_exps.weight")))
         return AERIE_OK;
@@ -88,9 +88,9 @@ static bool begins_with(ae_gguf_string name, const char *start)
     return name.n >= n && !memcmp(name.data, start, n);
 }
 
-/* Tensors outside blocks that change nothing: frequencies that the keys give as well; the head of a reranker that can also
- * generate text; pictures and sound, which ollama keeps in the text model's file; the draft vocabulary and other tensors of MTP
- * blocks. */
+/* Whether a tensor outside of blocks changes nothing: frequencies that the keys give as well; the head of a reranker that can
+ * also generate text; pictures and sound, which ollama keeps in the text model's file; the draft vocabulary and other tensors
+ * of MTP blocks. */
 static bool is_harmless(ae_gguf_string name)
 {
     static const char *const starts[] = {"rope_freqs.weight", "rope_factors_", "v.", "mm.", "a.", "d2t", "t2d", "nextn.",
@@ -100,22 +100,23 @@ static bool is_harmless(ae_gguf_string name)
     return ends_with(name, ".input_scale");
 }
 
-/* Tensors of the other half of a file that has an encoder and a decoder. */
+/* Whether a tensor belongs to the other half of a file that has an encoder and a decoder. */
 static bool is_of_other_half(const ae_arch *arch, ae_gguf_string name)
 {
     const bool encodes = arch->blocks && begins_with((ae_gguf_string){arch->blocks, strlen(arch->blocks)}, "enc.");
     return arch->blocks && begins_with(name, encodes ? "dec." : "enc.");
 }
 
-/* Tensors in a layer that change nothing: scales for quantizing activations; frequencies; keys and values of layers that read
- * another layer's; the second of two forms of latent attention; indexes of layers that use another layer's choice and of MTP
- * blocks, which see everything; tensors that only images use. */
+/* Whether a tensor in a layer changes nothing: scales for quantizing activations; frequencies; keys and values of layers that
+ * read another layer's; the second of two forms of latent attention; indexes of layers that use another layer's choice and of
+ * MTP blocks, which see everything; tensors that only images use. */
 static bool is_harmless_in(const ae_arch *arch, const ae_layer *l, int block, ae_gguf_string part)
 {
     if (arch->sees && begins_with(part, ".vis_")) return true;
     if (arch->token_experts && begins_with(part, ".exp_probs_b_vl")) return true;
     const bool dense = begins_with(part, ".ffn_gate.") || begins_with(part, ".ffn_up.") || begins_with(part, ".ffn_down.");
-    if (dense && arch->expert_by_tensor && l->router && !l->w_down) return true; /* every row uses the experts instead */
+    /* every row uses the experts instead of the dense block */
+    if (dense && arch->expert_by_tensor && l->router && !l->w_down) return true;
     if (arch->index && l->spec.index != AE_INDEX_OWN && begins_with(part, ".indexer.")) return true;
     if (ends_with(part, ".input_scale") || begins_with(part, ".attn_rot_embd") || begins_with(part, ".rope_freqs")) return true;
     if (l->spec.mixer == AE_MIXER_ATTENTION && l->spec.kv_from != block)

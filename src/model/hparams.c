@@ -10,7 +10,7 @@
 
 #include "base/math/fmath.h"
 
-#define MOST_BANKS 64 /* rows of the stream that attention residuals keep */
+#define MOST_BANKS 64 /* most rows of the stream that attention residuals keep */
 
 /* ---- Values for each layer ------------------------------------------------------------------------------ */
 
@@ -210,7 +210,7 @@ static aerie_status read_windows(ae_binder *b, ae_hparams *h, ae_layer *layers)
     if (a->chunked) window = a->window; /* files have another number, which is not used */
     const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, "attention.sliding_window_pattern"));
     if (kv && kv->type != AE_GGUF_ARRAY) AE_TRY(ae_gguf_get_u32(b->gguf, b->key, false, &period, b->error));
-    for (uint32_t i = 0; i < b->n_specs; i++) { /* MTP blocks see everything unless an array says otherwise */
+    for (uint32_t i = 0; i < b->n_specs; i++) { /* MTP blocks see all positions unless an array says otherwise */
         const bool sees_all = period && (a->window_last ? i % period == 0 : i % period == period - 1);
         windowed[i] = i < h->n_layers && !sees_all;
     }
@@ -225,7 +225,7 @@ static aerie_status read_windows(ae_binder *b, ae_hparams *h, ae_layer *layers)
     return AERIE_OK;
 }
 
-/* Adds a rotation that differs from the keys' first one, for some layers; *index is its index. */
+/* Adds a rotation for some layers, which differs from the first one in the keys; *index is its index. */
 static aerie_status add_rope(ae_binder *b, ae_hparams *h, ae_arch_rotation rotation, int *index)
 {
     *index = rotation == AE_ROTATION_NONE ? AE_NO_ROPE : 0;
@@ -287,7 +287,7 @@ static aerie_status read_heads(ae_binder *b, ae_hparams *h, ae_layer *layers)
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
         if (b->arch->no_attention) n_heads[i] = 1, n_kv[i] = 0;
-        if (b->arch->no_attention && b->arch->norms == AE_NORMS_ONE) n_ff[i] = 0; /* such a layer has a mixer alone */
+        if (b->arch->no_attention && b->arch->norms == AE_NORMS_ONE) n_ff[i] = 0; /* such a layer has only a mixer */
         s->n_heads = n_heads[i], s->n_kv_heads = n_kv[i], s->n_ff = b->arch->double_ff ? n_ff[i] / 2 : n_ff[i];
         const bool none = !s->n_kv_heads && b->arch->recur; /* a layer without attention */
         if (b->arch->parts_optional && !s->n_ff) s->ffn = AE_FFN_NONE;
@@ -325,7 +325,7 @@ static aerie_status read_sharing(ae_binder *b, const ae_hparams *h, ae_layer *la
         ae_layer_spec *s = &layers[i].spec;
         if (s->window && b->arch->window_heads) s->head_dim = s->value_dim = head_dim;
         if (i < n_own || i >= h->n_layers) continue;
-        uint32_t own = n_own; /* becomes the last layer of the same kind that has keys and values of its own */
+        uint32_t own = n_own; /* set to the last layer of the same kind that has keys and values of its own */
         while (own && !layers[own - 1].spec.window != !s->window) own--;
         if (!own)
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: layer %u is to read the keys and values of an earlier layer, but "
@@ -431,9 +431,9 @@ static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
     if (a->embedding_scale > 0.0f) h->embedding_scale = a->embedding_scale;
     h->residual_scale = 1.0f;
     h->logit_scale = a->logit_factor > 0.0f ? a->logit_factor : 1.0f;
-    if (a->mask_images && h->n_vocab > 8196) h->mask_begin = 4, h->mask_end = 8196; /* Chameleon's tokens for images */
+    if (a->mask_images && h->n_vocab > 8196) h->mask_begin = 4, h->mask_end = 8196; /* Chameleon's image tokens */
     h->logit_softcap = a->logit_softcap;
-    float embedding_scale = 0.0f, residual_scale = 0.0f, logit_scale = 0.0f; /* 0 means none in these files */
+    float embedding_scale = 0.0f, residual_scale = 0.0f, logit_scale = 0.0f; /* 0 means "none" in these files */
     if (a->minicpm_scalars) {
         h->embedding_scale = 12.0f;
         h->residual_scale = 1.4f / sqrtf((float)h->n_layers);
@@ -459,7 +459,7 @@ static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
     return AERIE_OK;
 }
 
-/* Reads the pooling that the file wants. Encoders without a rotation need no angles. */
+/* Reads the pooling that the file asks for. Encoders without a rotation need no angles. */
 static aerie_status read_pooling(ae_binder *b, ae_hparams *h)
 {
     uint32_t pooling = AE_POOLING_NONE;
@@ -474,7 +474,7 @@ static aerie_status read_pooling(ae_binder *b, ae_hparams *h)
     return AERIE_OK;
 }
 
-/* Reads the activation, in those files that name it. */
+/* Reads the activation, for files that name it. */
 static aerie_status read_activation(ae_binder *b, ae_activation *activation)
 {
     static const struct {
@@ -519,12 +519,12 @@ static aerie_status read_xielu(ae_binder *b, const ae_hparams *h, ae_layer *laye
     return AERIE_OK;
 }
 
-/* Reads which layers drop small gates, and from where on. A layer that keeps all has minus infinity. */
+/* Reads which layers drop small gates, and the cutoff of each. A layer that keeps all has minus infinity. */
 static aerie_status read_sparsity(ae_binder *b, const ae_hparams *h, ae_layer *layers)
 {
     const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, "activation_sparsity_scale"));
     for (uint32_t i = 0; i < b->n_specs; i++) {
-        double cutoff = i < 10 ? 1.6448533535003662 : -INFINITY; /* 19 of 20 are dropped, if they are normally distributed */
+        double cutoff = i < 10 ? 1.6448533535003662 : -INFINITY; /* drops 19 of 20 values, if they are normally distributed */
         if (kv && (kv->type != AE_GGUF_ARRAY || kv->n < h->n_layers || !ae_gguf_kv_float(kv, i, &cutoff) || cutoff != cutoff ||
                    cutoff > 100))
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s has no number of at most 100 for layer %u",
@@ -535,7 +535,7 @@ static aerie_status read_sparsity(ae_binder *b, const ae_hparams *h, ae_layer *l
     return AERIE_OK;
 }
 
-/* Reads how far apart the rows lie that are banked. */
+/* Reads the distance between layers whose rows are banked. */
 static aerie_status read_banks(ae_binder *b, ae_hparams *h)
 {
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attn_res.block_size"), true, &h->bank_every, b->error));
@@ -681,7 +681,7 @@ static aerie_status read_source(ae_binder *b, ae_hparams *h)
                    h->n_vocab);
 }
 
-/* Reads what generators that denoise have in addition to their layers. */
+/* Reads the additional keys of generators that denoise. */
 static aerie_status read_denoising(ae_binder *b, ae_hparams *h)
 {
     uint32_t mask = UINT32_MAX;
@@ -689,7 +689,7 @@ static aerie_status read_denoising(ae_binder *b, ae_hparams *h)
     if (!b->arch->denoises) return AERIE_OK;
     h->shifts_logits = true;
     AE_TRY(ae_gguf_get_bool(b->gguf, "diffusion.shift_logits", false, &h->shifts_logits, b->error));
-    /* models with Dream's layers whose rows do not shift decode too: Nemotron-Labs-Diffusion */
+    /* models with Dream's layers that do not shift logits can decode too: Nemotron-Labs-Diffusion */
     h->masks_ahead = b->arch->masks_ahead && !h->shifts_logits;
     h->denoises = !h->masks_ahead;
     AE_TRY(ae_gguf_get_u32(b->gguf, "tokenizer.ggml.mask_token_id", false, &mask, b->error));
@@ -716,7 +716,7 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     if (rope) AE_TRY(ae_bind_rope(b, h, rope));
     AE_TRY(read_experts(b, h));
     bool skips = false, normed;
-    const uint32_t n_part = h->n_stack ? h->n_stack : h->n_blocks; /* layers until the stream is normed */
+    const uint32_t n_part = h->n_stack ? h->n_stack : h->n_blocks; /* number of layers after which the stream is normed */
     if (b->arch->loops) AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "skip_loop_final_norm"), false, &skips, b->error));
     normed = !skips;
     for (uint32_t i = 0; i < b->n_specs; i++) {

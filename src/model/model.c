@@ -98,7 +98,8 @@ static aerie_status bind_qk_biases(ae_binder *b, uint32_t i, ae_layer *l)
     return ae_bind_layer(b, i, "attn_k_norm.bias", true, k_rows, (uint32_t)k->ne[0], &l->k_norm_b);
 }
 
-/* Norms of heads by one weight each. They commute with the rotation, which the published code puts before them. */
+/* Binds norms of heads that have a single weight per head. They commute with the rotation, which the published code applies
+ * after them. */
 static aerie_status bind_head_gain(ae_binder *b, uint32_t i, ae_arena *arena, ae_layer *l)
 {
     const uint32_t n_heads = l->spec.n_heads, dim = l->spec.head_dim;
@@ -114,8 +115,9 @@ static aerie_status bind_head_gain(ae_binder *b, uint32_t i, ae_arena *arena, ae
     return AERIE_OK;
 }
 
-/* Biases by distance. Layers without a table of their own use the first layer's. An encoder tells apart what comes before a row
- * from what comes after it; half of the buckets are single distances, the others grow by a factor up to AE_BIAS_REACH. */
+/* Binds biases by distance. Layers without a table of their own use the first layer's. In an encoder, positions before and
+ * after a row have separate biases; half of the buckets are single distances, the others grow by a factor up to
+ * AE_BIAS_REACH. */
 static aerie_status bind_bias(ae_binder *b, const ae_hparams *h, uint32_t i, ae_arena *arena, ae_layer *l)
 {
     const uint32_t n_heads = l->spec.n_heads, n = h->n_buckets, half = h->encoder ? n / 2 : n, n_exact = half / 2;
@@ -135,7 +137,7 @@ static aerie_status bind_bias(ae_binder *b, const ae_hparams *h, uint32_t i, ae_
         const bool after = distance > 0;
         const uint32_t far = (uint32_t)(after ? h->encoder ? distance : 0 : -distance);
         uint32_t bucket = far;
-        if (far >= n_exact) { /* no whole distance lies as near to a border as 1e-9 without being on it */
+        if (far >= n_exact) { /* no whole distance is within 1e-9 of a border without being on it */
             const double part = ae_log((double)far / n_exact) / ae_log((double)AE_BIAS_REACH / n_exact);
             bucket = n_exact + (uint32_t)(part * (half - n_exact) + 1e-9);
         }
@@ -150,7 +152,7 @@ static aerie_status bind_bias(ae_binder *b, const ae_hparams *h, uint32_t i, ae_
 static aerie_status bind_cross(ae_binder *b, const ae_hparams *h, uint32_t i, ae_layer *l)
 {
     const uint32_t e = h->n_embd, q = l->spec.n_heads * l->spec.head_dim, kv = l->spec.n_kv_heads * l->spec.head_dim;
-    ae_tensor_ref unused; /* files have biases by distance to the source that no program reads */
+    ae_tensor_ref unused; /* files have biases by distance to the source, which no program reads */
     AE_TRY(ae_bind_layer(b, i, "cross_attn_norm.weight", true, 0, e, &l->cross_norm));
     AE_TRY(ae_bind_layer(b, i, "cross_attn_q.weight", true, q, e, &l->cross_q));
     AE_TRY(ae_bind_layer(b, i, "cross_attn_k.weight", true, kv, e, &l->cross_k));
@@ -200,7 +202,7 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     if (a->norms == AE_NORMS_STREAM) {
         AE_TRY(ae_bind_layer(b, i, "attn_output_norm.weight", true, 0, e, &l->attn_post_norm));
         AE_TRY(ae_bind_layer(b, i, "attn_output_norm.bias", false, 0, e, &l->attn_post_norm_b));
-        if (a->again_norm && h->keeps_input) /* if block 0 has it, all blocks have it */
+        if (a->again_norm && h->keeps_input) /* if block 0 has it, all blocks must */
             AE_TRY(ae_bind_layer(b, i, "attn_norm_2.weight", true, 0, e, &l->again_norm));
         if (l->again_norm) AE_TRY(ae_bind_layer(b, i, "attn_norm_2.bias", false, 0, e, &l->again_norm_b));
         AE_TRY(ae_bind_layer(b, i, "layer_output_norm.weight", true, 0, e, &l->ffn_post_norm));
@@ -460,7 +462,8 @@ static aerie_status bind_nextn(ae_binder *b, ae_model *m)
     const uint32_t n_rows = map && map->ne[0] <= h->n_vocab ? (uint32_t)map->ne[0] : h->n_vocab;
     char name[64];
     snprintf(name, sizeof name, "blk.%u.nextn.hc_head", h->n_layers);
-    if (h->hyper_rank) AE_TRY(ae_bind_hyper_low(b, name, h, true, &m->hyper_end)); /* its own; the other kind has the file's */
+    /* the blocks' own; the other kind of hyper-connections uses the file's */
+    if (h->hyper_rank) AE_TRY(ae_bind_hyper_low(b, name, h, true, &m->hyper_end));
     else if (h->hyper) AE_TRY(ae_bind_hyper_end(b, h, &m->hyper_end));
     m->nextn = ae_arena_alloc(&m->arena, h->n_nextn, sizeof *m->nextn);
     if (!m->nextn) return ae_fail_memory(b->error, "the MTP blocks", h->n_nextn * sizeof *m->nextn);
@@ -477,13 +480,13 @@ static aerie_status bind_nextn(ae_binder *b, ae_model *m)
         AE_TRY(ae_bind_layer(b, i, "nextn.shared_head_head.weight", false, n_rows, e, &n->head));
         AE_TRY(ae_bind_layer(b, i, "nextn.shared_head_norm.weight", false, 0, e, &n->head_norm));
         if (!n->head_norm) AE_TRY(ae_bind_layer(b, i, "layer_output_norm.weight", false, 0, e, &n->head_norm));
-        /* the blocks of some small models have no feed-forward part */
+        /* in some small models the blocks have no feed-forward part */
         if (l->spec.ffn == AE_FFN_DENSE && !find_part(b, i, "ffn_up.weight")) l->spec.ffn = AE_FFN_NONE;
     }
     return bind_layers(b, m, h->n_layers);
 }
 
-/* An assistant without an embedding of its own uses its output head. */
+/* An assistant without an embedding of its own uses its output head as one. */
 static aerie_status bind_assistant(ae_binder *b, ae_model *m)
 {
     const ae_hparams *h = &m->hparams;
@@ -520,7 +523,7 @@ static aerie_status bind_block(ae_binder *b, ae_model *m)
     for (uint32_t i = 0; convolves && i < h->n_layers; i++) {
         static const char *const parts[] = {"attn_conv_base", "attn_conv_proj.weight", "ffn_conv_base", "ffn_conv_proj.weight"};
         char name[48];
-        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) { /* DFlash2's and LiLiCorr's, read there too */
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) { /* DFlash2's and LiLiCorr's are read there too */
             snprintf(name, sizeof name, "blk.%u.%s", i, parts[k]);
             const ae_gguf_tensor *t = ae_gguf_tensor_find(b->gguf, name);
             if (t) ae_bind_mark(b, t);
@@ -578,8 +581,8 @@ ae_widths ae_model_widths(const ae_layer *layers, uint32_t n_layers)
 
 /* ---- Load ------------------------------------------------------------------------------------------- */
 
-/* The length of the list of tokens is trusted here: ae_vocab_create, which texts need, checks the rest of the list. A file
- * without the list, or with MTP blocks alone, has as many tokens as its embedding or output has rows. */
+/* Trusts the length of the list of tokens: ae_vocab_create, which texts need, checks the rest of the list. A file without the
+ * list, or with MTP blocks alone, has as many tokens as its embedding or output has rows. */
 static aerie_status read_n_vocab(ae_binder *b, ae_hparams *h)
 {
     const ae_gguf_kv *tokens = ae_gguf_kv_find(b->gguf, "tokenizer.ggml.tokens");

@@ -83,10 +83,10 @@ static aerie_status read_activation(tower_binder *t, ae_layer_spec *s)
     if (gelu && silu)
         return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: clip.use_gelu and clip.use_silu are both true; one activation is "
                        "possible", ae_gguf_path(t->m->gguf));
-    if (type->head_norms) gelu = !silu; /* files of these types have neither key set */
+    if (type->head_norms) gelu = !silu; /* files of these types set neither key */
     s->activation = gelu ? t->m->n_cls ? AE_ACTIVATION_GELU_ERF : AE_ACTIVATION_GELU
                     : silu ? AE_ACTIVATION_SILU : AE_ACTIVATION_OAI;
-    s->shared_limit = INFINITY; /* OAI's activation without a limit is quick GELU */
+    s->shared_limit = INFINITY; /* without a limit, OAI's activation is quick GELU */
     if (s->activation == AE_ACTIVATION_OAI && type->gated)
         return ae_fail(t->b.error, AERIE_ERROR_UNSUPPORTED, "%s: quick GELU in gated blocks is not known; clip.use_gelu or "
                        "clip.use_silu must be true", ae_gguf_path(t->m->gguf));
@@ -140,7 +140,7 @@ static aerie_status read_colours(tower_binder *t)
     return AERIE_OK;
 }
 
-/* Reads the file's own limits on the pixels of a picture; some models' are wider than what is possible here. */
+/* Reads the file's own limits on the pixels of a picture; some models allow more than is possible here. */
 static aerie_status read_pixel_limits(tower_binder *t)
 {
     ae_tower_model *m = t->m;
@@ -217,8 +217,8 @@ static aerie_status make_layers(tower_binder *t)
     return AERIE_OK;
 }
 
-/* LLaVA reads the last block but one of its encoder, CLIP's of 24 blocks in most cases. Newer files name the block by the key
- * feature_layer and hold no more; older ones hold 23 blocks, or all of them. */
+/* LLaVA uses the last block but one of its encoder, which in most cases is CLIP with 24 blocks. Newer files name the block by
+ * the key feature_layer and have no later ones; older files have 23 blocks, or all of them. */
 static aerie_status read_features(tower_binder *t)
 {
     ae_tower_model *m = t->m;
@@ -311,7 +311,7 @@ aerie_status ae_tower_model_limit(ae_tower_model *m, uint32_t n_least, uint32_t 
     if (m->type->size == AE_TOWER_ANY) {
         uint32_t side = longest;
         while (side > 1 && side * side > n_most) side--;
-        m->image_size = side * unit; /* of a square with as many tokens */
+        m->image_size = side * unit; /* side of a square with as many tokens */
         return AERIE_OK;
     }
     if (least > MAX_TOKENS || most > MAX_TOKENS || least > most)
@@ -375,7 +375,7 @@ static aerie_status bind_attention(tower_binder *t, uint32_t i)
     return bind_layer(t, i, "attn_k_norm.weight", true, 0, by_head ? h->head_dim : q, &l->k_norm);
 }
 
-/* Binds the projections of merged patches that are added between the text model's layers. */
+/* Binds the projections of merged patches whose rows are added between the text model's layers. */
 static aerie_status bind_deep(tower_binder *t, uint32_t i)
 {
     ae_tower_model *m = t->m;
@@ -464,7 +464,7 @@ static aerie_status bind_block(tower_binder *t, uint32_t i)
     return bind_deep(t, i);
 }
 
-/* Binds a kernel [n_embd][3][p][p], or one that is written as a matrix, as a matrix. */
+/* Binds a kernel [n_embd][3][p][p] as a matrix; it may also be written as one. */
 static aerie_status bind_kernel(tower_binder *t, const char *name, ae_gguf_tensor *view)
 {
     ae_tower_model *m = t->m;
@@ -542,7 +542,7 @@ static aerie_status bind_pair(tower_binder *t, const char *name, bool required, 
     return bind(t, t->name, needs_bias && *weight, 0, n_out ? n_out : n_in, bias);
 }
 
-/* Binds what merges patches: a matrix, or a kernel [n_out][n_embd][merge][merge] that is seen as one. */
+/* Binds the weights that merge patches: a matrix, or a kernel [n_out][n_embd][merge][merge] seen as one. */
 static aerie_status bind_merger(tower_binder *t)
 {
     ae_tower_model *m = t->m;

@@ -23,10 +23,10 @@ typedef enum ae_tower_size {
     AE_TOWER_PAD,    /* put in the middle of a square of one colour, which is resized to the encoder's square */
     /* the longer side is resized, then cut into tiles of the encoder's square; the whole picture is added as one more view */
     AE_TOWER_TILES,
-    AE_TOWER_ANY,    /* its own sides, up to the longest one */
-    AE_TOWER_SMART,  /* its own sides, with limits on the number of tokens */
-    AE_TOWER_FIT,    /* its own sides, reduced to a limit, with black to the right and below up to whole tokens */
-    AE_TOWER_BUDGET, /* its own ratio, with as many tokens as a budget allows */
+    AE_TOWER_ANY,    /* keeps its own sides, up to the longest one */
+    AE_TOWER_SMART,  /* keeps its own sides, with limits on the number of tokens */
+    AE_TOWER_FIT,    /* keeps its own sides, reduced to a limit, with black at the right and bottom up to whole tokens */
+    AE_TOWER_BUDGET, /* keeps its own ratio, with as many tokens as a budget allows */
     /* tiles of the encoder's square, in the grid with the nearest ratio; the whole picture is added as one more view */
     AE_TOWER_GRID,
     AE_TOWER_GRID_SMART, /* as SMART; if that would lose too much, as GRID, with the whole picture as SMART resizes it */
@@ -38,7 +38,7 @@ typedef enum ae_tower_size {
 /* Learned positions that are added to the patches. */
 typedef enum ae_tower_positions {
     AE_TOWER_POS_NONE,
-    AE_TOWER_POS_TABLE,     /* one for each patch of the square */
+    AE_TOWER_POS_TABLE,     /* a table with a row for each patch of the square */
     AE_TOWER_POS_ALIGNED,   /* a square table, bilinear, corners aligned */
     AE_TOWER_POS_BILINEAR,  /* a square table, bilinear, corners not aligned */
     AE_TOWER_POS_BICUBIC,   /* a square table, bicubic (a = -0.75), corners not aligned */
@@ -51,18 +51,18 @@ typedef enum ae_tower_positions {
 typedef enum ae_tower_turn {
     AE_TOWER_TURN_NONE,
     AE_TOWER_TURN_SHARED, /* pairs (2i, 2i + 1); both halves share one series of frequencies */
-    AE_TOWER_TURN_YX,     /* pairs (i, i + half); each half has the whole series, the row comes first */
-    AE_TOWER_TURN_XY,     /* pairs within each half of the head, the column comes first */
-    AE_TOWER_TURN_HALVES, /* pairs (2i, 2i + 1); each half has the whole series, the column comes first */
-    AE_TOWER_TURN_MIXED,  /* pairs (2i, 2i + 1), by the column and by the row in turn */
+    AE_TOWER_TURN_YX,     /* pairs (i, i + half); each half has the whole series, the row's half comes first */
+    AE_TOWER_TURN_XY,     /* pairs within each half of the head, the column's half comes first */
+    AE_TOWER_TURN_HALVES, /* pairs (2i, 2i + 1); each half has the whole series, the column's half comes first */
+    AE_TOWER_TURN_MIXED,  /* pairs (2i, 2i + 1), rotated alternately by the column and by the row */
 } ae_tower_turn;
 
 /* What SMART does first with a picture that is narrower or lower than a token. */
 typedef enum ae_tower_small {
-    AE_TOWER_SMALL_KEEP,  /* nothing: the side may be rounded to 0 before the limits are looked at */
-    AE_TOWER_SMALL_FLOOR, /* nothing, but a side is a token at least */
+    AE_TOWER_SMALL_KEEP,  /* nothing: the side may be rounded to 0 before the limits are checked */
+    AE_TOWER_SMALL_FLOOR, /* nothing, but a side is at least a token */
     AE_TOWER_SMALL_BOTH,  /* both sides grow by the same factor, rounded down */
-    AE_TOWER_SMALL_EACH,  /* the height grows to a token, then the width, each with the other one rounded */
+    AE_TOWER_SMALL_EACH,  /* the height grows to a token, then the width; the other side is rounded each time */
 } ae_tower_small;
 
 typedef struct ae_tower_type {
@@ -72,16 +72,16 @@ typedef struct ae_tower_type {
     ae_tower_positions positions;
     ae_tower_turn turn;
     float turn_base;
-    const char *merge_key; /* key of clip.vision: patches per side of a token; NULL: always n_merge */
+    const char *merge_key; /* key of clip.vision with the patches per side of a token; NULL: it is always n_merge */
     uint32_t n_merge;      /* the default */
     uint32_t n_least, n_most; /* SMART, FIT, BUDGET: least and most tokens of a picture */
     ae_tower_small small;
-    bool pixel_keys;         /* the file's keys image_min_pixels and image_max_pixels are limits, too */
+    bool pixel_keys;         /* the file's keys image_min_pixels and image_max_pixels are limits too */
     uint8_t colour[3];       /* PAD: of the square */
     bool bicubic, lanczos;   /* neither: bilinear */
     bool rms, gated;         /* RMS norms; gated feed-forward blocks */
-    bool frames;             /* patches have a second kernel, for a second frame; a still picture is used as both */
-    bool cls;                /* a row of its own before the patches */
+    bool frames;             /* patches have a second kernel, for a second frame; a still picture is used for both frames */
+    bool cls;                /* there is one more row before the patches */
     bool cls_optional;       /* only if the file has it */
     bool last_but_one;       /* the last block of the published encoder is not used */
     bool positions_optional; /* files without learned positions have none */
@@ -89,25 +89,26 @@ typedef struct ae_tower_type {
     bool windows;            /* most blocks see windows only (n_wa_pattern) */
     bool unit;               /* pixels are in -1 to 1, whatever the keys say */
     bool clamped;            /* products may have bounds, stored beside their weights */
-    /* queries and keys are normed by head with weights, values without weights; scores are not scaled */
+    /* heads of queries and keys are normed with weights, those of values without; scores are not scaled */
     bool head_norms;
-    bool bare;               /* there are no blocks: patches as large as merge x merge patches are normed and projected */
+    bool bare;               /* there are no blocks: pieces as large as merge x merge patches are normed and projected */
     bool group;              /* rows of a picture see each other in the text model */
     bool deep;               /* blocks may have rows that are added after the text model's first layers (v.deepstack) */
     bool grid;               /* rows of a picture rotate by line and column, if the text model supports that */
-    /* names of the projector's tensors; NULL: there is none */
+    /* names of the projector's tensors; NULL: there is no such tensor */
     const char *post_norm;   /* norm after the last block; NULL: v.post_ln */
     const char *patch_norm;  /* norm of each patch */
     float patch_eps;         /* 0: an RMS norm with the file's epsilon; else a layer norm with a bias and this epsilon */
     const char *norm;        /* norm of merged rows; "": without weights */
-    bool norm_layer, norm_optional; /* it is a layer norm with a bias and an epsilon of 1e-5; it may be missing */
+    bool norm_layer, norm_optional; /* whether it is a layer norm with a bias and an epsilon of 1e-5; whether it may be
+                                     * missing */
     const char *merger;      /* a matrix that comes first and merges patches */
     bool merger_kernel;      /* it is a kernel [n_out][n_embd][merge][merge] with a bias */
     const char *project, *project2;
     bool resampler;          /* a fixed number of queries attend to the patches in place of a merge (ae_tower_resampler) */
     bool gated_project;      /* after `project` a layer norm (mm.post_norm), GELU and a gated block (mm.gate, mm.up, mm.down) */
     const char *begin, *end; /* text before and after the rows of a picture */
-    const char *placeholder[2]; /* what chat templates write in place of a picture: either of these */
+    const char *placeholder[2]; /* what chat templates write for a picture: either of these */
 } ae_tower_type;
 
 /* Bounds of a product's input and result; -INFINITY and INFINITY: no bounds. */
@@ -120,7 +121,7 @@ enum { AE_TOWER_Q, AE_TOWER_K, AE_TOWER_V, AE_TOWER_O, AE_TOWER_GATE, AE_TOWER_U
 
 /* The parts of a block that ae_layer does not have. */
 typedef struct ae_tower_block {
-    ae_tensor_ref scale[2]; /* [n_embd] factors of what attention and the feed-forward block add; or NULL */
+    ae_tensor_ref scale[2]; /* [n_embd] factors of the outputs of attention and feed-forward block; or NULL */
     ae_tensor_ref out_scale; /* [n_embd] factors of the stream after the block; or NULL */
     ae_tower_clamp clamp[AE_TOWER_PRODUCTS];
     bool windowed;
@@ -145,19 +146,19 @@ typedef struct ae_tower_model {
     ae_gguf *gguf;    /* owned */
     ae_arena arena;
     const ae_tower_type *type;
-    ae_hparams hparams; /* the encoder's: widths, epsilon; n_vocab is 0 */
+    ae_hparams hparams; /* hyper-parameters of the encoder: widths, epsilon; n_vocab is 0 */
     ae_layer *layers;   /* [hparams.n_layers] */
     ae_tower_block *blocks; /* [hparams.n_layers] */
     /* image_size in pixels, patch in pixels, merge in patches, longest in pixels (AE_TOWER_TILES; 0: image_size) */
     uint32_t image_size, patch, merge, longest;
     uint32_t n_cls;            /* rows before the patches: 0 or 1 */
     uint32_t n_least, n_most;  /* least and most tokens of a picture, if the type has limits */
-    double least_pixels, most_pixels; /* the same in pixels; the file's own limits need not be whole tokens */
+    double least_pixels, most_pixels; /* the same limits in pixels; the file's own limits need not be whole tokens */
     uint32_t tiles_least, tiles_most;
     uint32_t window;    /* tokens per side of a window */
     uint32_t n_out;     /* the text model's width */
     uint32_t n_deep;    /* blocks with deep rows; a token has [1 + n_deep][n_out] values */
-    uint32_t n_positions; /* rows of a table; AXES: of each of the two */
+    uint32_t n_positions; /* rows of a table; AXES: rows of each of the two */
     uint32_t n_mid;     /* width between the projector's two matrices */
     uint32_t n_gated;   /* width of the projector's gated block; 0: there is none */
     uint32_t n_query;   /* rows of a view, if its type has a resampler; else 0 */
@@ -170,18 +171,18 @@ typedef struct ae_tower_model {
     ae_tensor_ref cls;         /* [n_embd] */
     ae_tensor_ref positions;   /* [n_positions][n_embd], AXES: two of these; or NULL */
     ae_tensor_ref start_norm, start_norm_b, pre_norm, pre_norm_b, post_norm, post_norm_b; /* [n_embd], or NULL */
-    ae_tensor_ref bare_norm[3], bare_norm_b[3]; /* norms of pixels [3 * patch * patch], of products [n_embd], and of their sums
-                                                 * with positions [n_embd] */
+    ae_tensor_ref bare_norm[3], bare_norm_b[3]; /* norms of pixels [3 * patch * patch], of the products [n_embd], and of the
+                                                 * products plus positions [n_embd] */
     ae_tensor_ref patch_norm, patch_norm_b; /* [n_embd], or NULL */
     ae_tensor_ref norm, norm_b; /* [merged width] */
-    ae_tensor_ref std_bias, std_scale; /* [n_embd] that standardise pooled rows; or NULL */
+    ae_tensor_ref std_bias, std_scale; /* [n_embd] x 2 that standardise pooled rows; or NULL */
     ae_tensor_ref merger, merger_b; /* [n_embd, merge * merge * n_embd] (a kernel: [n_out, ..]), or NULL; [n_out], or NULL */
     ae_tensor_ref gated_norm, gated_norm_b; /* [n_out], or NULL */
     ae_tensor_ref gated[3], gated_b[3];     /* gate and up [n_gated, n_out], down [n_out, n_gated], or NULL; biases, or NULL */
     ae_tensor_ref project, project_b;   /* [n_mid or n_out, in] ("gemma3": [in, n_out]), bias or NULL */
     ae_tensor_ref project2, project2_b; /* [n_out, n_mid], or NULL */
     ae_tower_clamp clamp;      /* bounds of `project` */
-    ae_tensor_ref row_break;   /* [n_out] the row after each line of tokens but the last; or NULL */
+    ae_tensor_ref row_break;   /* [n_out] the row that follows each line of tokens except the last; or NULL */
 } ae_tower_model;
 
 /* Errors: those of ae_gguf_open; UNSUPPORTED: a file without a vision encoder, or of an unknown type (the message names it and

@@ -93,7 +93,7 @@ const char *ae_tower_known(void)
 
 const ae_tower_type *ae_tower_type_find(const char *name, size_t n)
 {
-    /* the same encoder, in a file that also has one for sound */
+    /* the same encoder, in a file that also has one for audio */
     if (n == 8 && !memcmp(name, "qwen2.5o", 8)) name = "qwen2.5vl_merger", n = 16;
     for (size_t i = 0; i < N_TYPES; i++)
         if (strlen(types[i].name) == n && !memcmp(types[i].name, name, n)) return &types[i];

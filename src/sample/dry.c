@@ -10,7 +10,7 @@
  */
 #include "sample/sampler_int.h"
 
-/* Do the bytes before token `at` end in bytes[0..n)? */
+/* Whether the bytes before token `at` end with bytes[0..n). */
 static bool text_before_ends_in(const ae_sampler *s, const int32_t *tokens, size_t at, const char *bytes, size_t n)
 {
     while (n) {
@@ -31,7 +31,7 @@ static bool holds(const char *text, size_t n, const char *part, size_t n_part)
     return false;
 }
 
-/* Does some breaker lie in the token's own text? */
+/* Whether some breaker is in the token's own text. */
 static bool is_breaker(const ae_sampler *s, int32_t token)
 {
     if (!s->vocab) return false;
@@ -42,7 +42,7 @@ static bool is_breaker(const ae_sampler *s, int32_t token)
     return false;
 }
 
-/* Does some breaker end in tokens[at], wherever it begins? */
+/* Whether some breaker ends in tokens[at], wherever it begins. */
 static bool breaker_ends_at(const ae_sampler *s, const int32_t *tokens, size_t at)
 {
     if (!s->vocab) return false;
@@ -59,7 +59,7 @@ static bool breaker_ends_at(const ae_sampler *s, const int32_t *tokens, size_t a
     return false;
 }
 
-/* z[k]: how many of the newest tokens occur again k places earlier. Returns the longest. */
+/* Sets z[k] to how many of the newest tokens occur again k places earlier. Returns the largest. */
 static uint32_t find_repeats(const int32_t *newest, uint32_t n, uint32_t *z)
 {
     uint32_t left = 0, end = 0, longest = 0; /* [left, end): the match that reaches farthest back */
@@ -93,7 +93,7 @@ static void weaken(ae_sampler *s, int32_t id, uint32_t length)
 {
     const ae_sampling *p = &s->draw.params;
     uint32_t exponent = length - (uint32_t)p->dry_allowed_length;
-    if (p->dry_base > 1.000001f) { /* the power stays a finite float */
+    if (p->dry_base > 1.000001f) { /* the exponent is limited so that the power stays a finite float */
         const double most = 88.7228391 / ae_log((double)p->dry_base);
         if ((double)exponent > most) exponent = (uint32_t)most;
     }
@@ -115,7 +115,7 @@ void ae_step_dry(ae_sampler *s, const int32_t *tokens, size_t n_tokens)
         if (breaker_ends_at(s, tokens, n_tokens - 1 - i)) limit = i;
     if (limit < allowed) return;
     ae_to_row(&s->room);
-    /* the longest for each token, plus one so that it shows */
+    /* marks the longest repetition for each token, plus one so that it is not 0 */
     for (uint32_t k = 1; k < n; k++) {
         const uint32_t length = s->repeats[k] < limit ? s->repeats[k] : limit;
         const int32_t id = tokens[n_tokens - k];

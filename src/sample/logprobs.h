@@ -8,8 +8,8 @@
 
 #include "base/err.h"
 
-/* Returns the token's; those of the n <= AERIE_MAX_LOGPROBS likeliest go into top [*n_top], best first, equals by ascending id.
- * */
+/* Returns the token's log-probability; the n <= AERIE_MAX_LOGPROBS likeliest tokens go to top [*n_top], best first, equal ones
+ * by ascending id. */
 float ae_logprobs(const float *logits, uint32_t n_vocab, int32_t token, uint32_t n, aerie_logprob *top, uint32_t *n_top);
 
 #endif

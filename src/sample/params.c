@@ -3,7 +3,7 @@
 
 static const struct sampler_name {
     char letter;
-    const char *names[4]; /* the first is the usual one */
+    const char *names[4]; /* the first is the preferred name */
 } names[] = {
     [AERIE_SAMPLER_PENALTIES] = {'e', {"penalties"}},
     [AERIE_SAMPLER_DRY] = {'d', {"dry"}},

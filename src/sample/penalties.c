@@ -1,7 +1,7 @@
 /* penalties.c - the step that changes logits by repeat, presence and frequency penalties. */
 #include "sample/sampler_int.h"
 
-/* A token's logit is changed once, at its first occurrence; `seen` is zero again afterwards. */
+/* A token's logit is changed once, at the token's first occurrence; `seen` is zero again at the end. */
 void ae_step_penalties(ae_sampler *s, const int32_t *tokens, size_t n_tokens)
 {
     const ae_sampling *p = &s->draw.params;

@@ -6,7 +6,7 @@
 
 /* ---- Life -------------------------------------------------------------------------------------- */
 
-/* The parameters' lists outlive the request that lent them: breakers and biases in one block each. */
+/* Copies the parameters' lists, since they outlive the request that lent them: breakers and biases in one block each. */
 static bool copy_lists(ae_sampler *s)
 {
     ae_sampling *p = &s->draw.params;

@@ -29,33 +29,34 @@ aerie_status ae_sampling_check(const ae_sampling *sampling, uint32_t n_vocab, ae
 typedef struct ae_sampler ae_sampler;
 struct ae_vocab;
 
-/* For sequences of at most n_ctx tokens. vocab tells DRY the tokens' texts; NULL: it knows no breakers. */
+/* Creates a sampler for sequences of at most n_ctx tokens. vocab gives DRY the texts of tokens; NULL: DRY has no breakers. */
 aerie_status ae_sampler_create(ae_sampler **out, const ae_sampling *sampling, const struct ae_vocab *vocab, uint32_t n_vocab,
                                size_t n_ctx, aerie_error *error);
 void ae_sampler_free(ae_sampler *sampler);
-/* Returns the bytes that a sampler of the usual chains works on, for planning memory. */
+/* Returns the bytes of scratch of a sampler with the usual chains, for planning memory. */
 size_t ae_sampler_plan_bytes(uint32_t n_vocab);
 const ae_sampling *ae_sampler_params(const ae_sampler *sampler);
 
-/* What of the draw is plain numbers, for devices and proposals (draw.h); valid as long as the sampler. And its scratch. */
+/* Return the part of the draw that is plain numbers, for devices and proposals (draw.h), valid as long as the sampler; and its
+ * scratch. */
 const ae_draw *ae_sampler_plain(const ae_sampler *sampler);
 ae_draw_room *ae_sampler_room(ae_sampler *sampler);
 /* As ae_draw_is_best_of_any. */
 bool ae_sampler_is_best_of_any(const ae_sampler *sampler);
-/* As ae_draw_is_from_row. Then ae_sampler_draw reads no token before it (they may be NULL), and ae_sampler_accept has nothing
- * to remember. */
+/* As ae_draw_is_from_row. If true, ae_sampler_draw reads no earlier tokens (they may be NULL), and ae_sampler_accept has
+ * nothing to remember. */
 bool ae_sampler_draws_from_row(const ae_sampler *sampler);
 
 /* Returns the token at position n_tokens, given logits [n_vocab] and the tokens [n_tokens] before it. */
 int32_t ae_sampler_draw(ae_sampler *sampler, const float *logits, const int32_t *tokens, size_t n_tokens);
-/* The token drawn at this position was emitted. */
+/* Called when the token drawn at this position is emitted. */
 void ae_sampler_accept(ae_sampler *sampler, int32_t token, size_t position);
-/* Mirostat's mu, all that a sampler remembers: for saved sequences. */
+/* Returns mirostat's mu, which is all that a sampler remembers: for saved sequences. */
 double ae_sampler_mu(const ae_sampler *sampler);
 void ae_sampler_set_mu(ae_sampler *sampler, double mu);
 
-/* What the draw chooses from: *n candidates in no certain order, and through *temperature what their logits are divided
- * by to give log weights. Lent until the next call. */
+/* Returns the candidates that the draw chooses from: *n candidates in no particular order, and in *temperature the divisor of
+ * their logits that gives log weights. Lent until the next call. */
 const ae_candidate *ae_sampler_candidates(ae_sampler *sampler, const float *logits, const int32_t *tokens, size_t n_tokens,
                                           uint32_t *n, double *temperature);
 

@@ -3,7 +3,7 @@
 
 typedef struct matcher {
     const char *text; /* [n] */
-    uint32_t *border; /* [n] longest proper border of the first i + 1 bytes */
+    uint32_t *border; /* [n] length of the longest proper border of the first i + 1 bytes */
     uint32_t n, at;   /* at: bytes matched so far */
 } matcher;
 
@@ -12,7 +12,7 @@ struct ae_stops {
     size_t n;
     char *texts;       /* owned, one after another */
     uint32_t *borders; /* owned */
-    char *held;        /* [capacity] the newest bytes, which the longest partial match covers */
+    char *held;        /* [capacity] the newest bytes that may belong to a match */
     uint32_t n_held, capacity;
     bool found;
 };
@@ -82,7 +82,7 @@ void ae_stops_free(ae_stops *s)
     ae_free(s);
 }
 
-/* Bytes matched after c. A complete match ends the stream, so it is never continued. */
+/* Returns how many bytes match after c. A complete match ends the stream, so it is never continued. */
 static uint32_t step(matcher *m, char c)
 {
     while (m->at && m->text[m->at] != c) m->at = m->border[m->at - 1];
@@ -108,7 +108,7 @@ bool ae_stops_feed(ae_stops *s, const char *bytes, size_t n, ae_buf *out)
             if (at == s->matchers[k].n && at > complete) complete = at;
         }
         s->found = complete > 0;
-        /* the newest byte is held too if any match continues; no match is longer than the held bytes and this one */
+        /* the newest byte is held too if any match continues; no match is longer than the held bytes and the newest one */
         const uint32_t keep = s->found ? complete : under_way;
         if (!keep) {
             release(s, s->n_held, out);

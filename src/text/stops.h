@@ -23,7 +23,7 @@ void ae_stops_free(ae_stops *stops);
 /* Appends to `out` the bytes that can no longer belong to a stop string. True once a stop string is complete; neither it nor
  * anything after it is passed on. */
 bool ae_stops_feed(ae_stops *stops, const char *bytes, size_t n, ae_buf *out);
-/* The text has ended: appends what was held back, unless a stop string was found. */
+/* Called when the text has ended: appends what was held back, unless a stop string was found. */
 void ae_stops_end(ae_stops *stops, ae_buf *out);
 
 #endif

@@ -36,7 +36,7 @@ typedef struct rope_job {
     const ae_rope_kv *args;
 } rope_job;
 
-/* The norm of n_heads heads of queries or keys. */
+/* Norms n_heads heads of queries or keys. */
 static void norm_heads(const ae_kernels *k, const ae_rope_kv *a, float *x, uint32_t n_heads, const float *weight)
 {
     const uint32_t dim = a->norm_row ? n_heads * a->head_dim : a->head_dim;
@@ -46,7 +46,7 @@ static void norm_heads(const ae_kernels *k, const ae_rope_kv *a, float *x, uint3
         k->rmsnorm(x + (size_t)h * dim, weight, a->norm_eps, dim, x + (size_t)h * dim);
 }
 
-/* Queries or keys of row r: norm and rotation. */
+/* Norms and rotates the queries or keys of row r. */
 static void turn(const ae_kernels *k, const ae_rope_kv *a, uint32_t r, float *x, uint32_t n_heads, const float *weight)
 {
     const size_t at = (size_t)r * (a->n_rot / 2);
@@ -84,7 +84,7 @@ static void rope_item(void *context, uint32_t r, uint32_t i_worker)
     }
 }
 
-/* Keeps rows from being written outside the pages. */
+/* Checks that rows are not written outside the pages. */
 static bool slots_exist(ae_stream *stream, const char *name, const ae_places *p, const ae_kv_store *kv)
 {
     for (uint32_t r = 0; r < p->n_rows; r++) {
@@ -234,13 +234,13 @@ typedef struct attention_job {
     ae_stream *stream;
     const ae_attention *args;
     uint32_t n_runs, n_tiles, tile, group;
-    /* split over chunks: the chunks [begin, end) of the round, n_pieces work items per tile; else 1 */
+    /* split over chunks: the chunks [begin, end) of the round, with n_pieces work items per tile; otherwise n_pieces is 1 */
     int32_t begin, end;
     uint32_t n_pieces;
     bool last;
 } attention_job;
 
-/* Tile i of all runs and heads. */
+/* Returns tile i of all runs and heads. */
 static ae_attn_tile tile_at(const attention_job *job, uint32_t i, uint32_t i_worker)
 {
     const ae_attention *a = job->args;
@@ -337,11 +337,11 @@ static void merge_item(void *context, uint32_t i, uint32_t i_worker)
     if (job->last) finish(job->stream, job->args->kv->type, &tile);
 }
 
-/* Chunks [begin, end) of all, in rounds whose parts fit the scratch. */
+/* Runs chunks [begin, end) of all tiles, in rounds whose parts fit the scratch. */
 static void run_split(attention_job *job, int32_t begin, int32_t end, uint32_t n_items)
 {
     ae_stream *s = job->stream;
-    /* at least 3: there are fewer than ATTN_SPLIT_ITEMS tiles a thread, of at most AE_ATTN_TILE heads */
+    /* at least 3: there are fewer than ATTN_SPLIT_ITEMS tiles per thread, of at most AE_ATTN_TILE heads */
     const size_t room = ATTN_PARTS * ae_pool_n_workers(s->pool) / (part_floats(job) * job->n_tiles);
     for (job->begin = begin; job->begin < end; job->begin = job->end) {
         job->end = (size_t)(end - job->begin) < room ? end : job->begin + (int32_t)room;
@@ -353,7 +353,7 @@ static void run_split(attention_job *job, int32_t begin, int32_t end, uint32_t n
     }
 }
 
-/* The chunks that any row sees. */
+/* Finds the range of chunks that any row sees. */
 static void chunks_seen(const ae_attention *a, int32_t *begin, int32_t *end)
 {
     *begin = INT32_MAX;
@@ -401,7 +401,7 @@ typedef struct gather_job {
     ae_stream *stream;
     const ae_attention *args;
     uint32_t first, n_rows; /* of the round */
-    uint32_t n_pages, tile, n_tiles; /* the most pages of a row; the tiles of heads */
+    uint32_t n_pages, tile, n_tiles; /* most pages of a row; size and number of the tiles of heads */
 } gather_job;
 
 static uint8_t *gathered_page(const gather_job *job, uint32_t i, uint32_t i_page)
@@ -518,13 +518,13 @@ void ae_cpu_attention(ae_stream *stream, const ae_attention *args)
 
 /* ---- Choices of positions -------------------------------------------------------------------------------- */
 
-/* A choice belongs to a row, or to a group of a row. Choices are made in rounds: a work item is first a range of chunks of one
- * choice (scores), then one choice. */
+/* A choice belongs to a row, or to a group of heads of a row. Choices are made in rounds: a work item is first a range of
+ * chunks of one choice (scores), then one choice. */
 typedef struct select_job {
     ae_stream *stream;
     const ae_select *args;
     uint32_t n_groups;
-    uint32_t choice[AE_SELECT_ROWS], n_choices; /* of the round: group * n_rows + row */
+    uint32_t choice[AE_SELECT_ROWS], n_choices; /* choices of the round: group * n_rows + row */
     uint32_t n_pieces;                          /* of a choice */
 } select_job;
 
@@ -576,7 +576,7 @@ static uint32_t choose_blocks(const ae_select *a, float *score, uint32_t n, int3
     }
     for (uint32_t b = 0; b < a->n_local && b < n_blocks; b++) score[n_blocks - 1 - b] = INFINITY;
     ae_ref_choose(score, n_blocks, n_chosen, to);
-    /* from the last one on, so that no number of a block is overwritten before it is read */
+    /* from the last block on, so that no block's number is overwritten before it is read */
     const uint32_t last = (uint32_t)to[n_chosen - 1] * size, n_last = n - last < size ? n - last : size;
     for (uint32_t i = n_chosen; i--; ) {
         const int32_t first = to[i] * (int32_t)size;
@@ -585,8 +585,8 @@ static uint32_t choose_blocks(const ae_select *a, float *score, uint32_t n, int3
     return (n_chosen - 1) * size + n_last;
 }
 
-/* Chooses pools among those that end among n positions; to [n_most] gets their positions and those after the last pool. Changes
- * the scores. Returns how many positions. */
+/* Chooses pools among those that end among n positions. Writes their positions, and those after the last pool, to `to`
+ * [n_most]. Changes the scores. Returns the number of positions. */
 static uint32_t choose_pools(const ae_select *a, float *score, uint32_t n, int32_t *to)
 {
     const uint32_t size = a->block, n_pools = n / size, n_chosen = a->n_most / size;
@@ -635,7 +635,7 @@ static void keep(const ae_select *a, uint32_t r, size_t at)
     if (n > 0) memcpy(a->path + at * a->n_most, path_of(p, r), (size_t)n * sizeof *a->path);
 }
 
-/* All positions that could be chosen. */
+/* Lists all positions that could be chosen. */
 static void list_all(const ae_select *a, uint32_t r)
 {
     const int32_t every = (int32_t)a->every, n = (a->places->pos[r] + 1) / every;

@@ -22,13 +22,13 @@
 #define PANELS 16  /* panels of a sample: with fewer, tiles look faster than they are in a pass */
 #define N_IN 1024
 #define ROUNDS 2
-#define IN_A_ROW 2 /* runs of a sample; the first finds the kernel's instructions outside the cache */
+#define IN_A_ROW 2 /* products measured for a sample; the first one finds the kernel's instructions outside the cache */
 
 static const uint32_t counts[] = {4, 6, 8, 10, 12, 14, 16, 20, 32};
 #define N_COUNTS (sizeof counts / sizeof counts[0])
 #define MOST_ROWS 32
 
-#define ORDER_BYTES ((size_t)1 << 20) /* weights from here on get the order that was measured */
+#define ORDER_BYTES ((size_t)1 << 20) /* from so many bytes on, weights have the order that was measured faster */
 #define ORDER_PANELS 224 /* panels of a sample: as many as MEMORY holds, since runs are long (1.9 MB of Q4_0) */
 #define ORDER_ROUNDS 4
 #define ORDER_GAIN 1.1 /* codes in order are used only if they are this many times as fast as codes in runs */
@@ -39,7 +39,7 @@ typedef struct bench {
     ae_mm_out out;
     float *y;          /* [MOST_ROWS][PANELS * AE_PANEL] */
     uint8_t *panels;   /* [MEMORY] */
-    size_t at, bytes;  /* offset of the next sample; size of a sample */
+    size_t at, bytes;  /* offset of the next sample; bytes of a sample */
     void *scratch;
 } bench;
 
@@ -50,7 +50,7 @@ static void bench_layout(ae_layout *layout, bench *b)
     b->scratch = ae_layout_add(layout, AE_MM_SCRATCH, 1);
 }
 
-/* Gives the weight of a sample that many panels, or as many as there is memory for. */
+/* Gives the sample's weight that many panels, or as many as there is memory for. */
 static void size_sample(bench *b, uint32_t n_panels)
 {
     do {
@@ -75,7 +75,7 @@ static double sample(bench *b, ae_mm_fn *mm, uint32_t n_rows)
     return ae_time_now() - start;
 }
 
-/* Whether the kernel by tiles writes every output: one that lacks the weight's form returns at once, and would win. */
+/* Whether the kernel by tiles writes every output: one that does not know the weight's form returns at once, and would win. */
 static bool tiles_write(bench *b, const ae_weight *w)
 {
     const size_t n = (size_t)MOST_ROWS * b->out.stride;
@@ -128,7 +128,7 @@ static bool order_wins(bench *b, const ae_weight *w)
     return best[1] * ORDER_GAIN < best[0];
 }
 
-/* Either output may be NULL. */
+/* Measures. Either output may be NULL. */
 static aerie_status measure(const ae_weight *w, uint32_t *tiles_from, bool *in_order, aerie_error *error)
 {
     bench b = {.w = *w};

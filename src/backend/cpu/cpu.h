@@ -6,7 +6,7 @@
 
 #include "backend/cpu/ref/kernels.h"
 
-/* The number of rows from which products with a packed form use tiles. */
+/* The number of rows from which products use tiles, for one packed form. */
 typedef struct ae_cpu_choice {
     uint32_t type; /* the first type that was measured with this form */
     ae_dot dot;
@@ -24,8 +24,8 @@ typedef struct ae_cpu_trips {
 typedef struct ae_cpu_backend {
     ae_backend base;
     ae_kernels kernels;
-    ae_cpu_guard *guard;   /* of "cpu-strict": guards all device memory; else NULL */
-    uint32_t tiles_from;   /* for tests: used instead of measuring; 0: measure */
+    ae_cpu_guard *guard;   /* set for "cpu-strict", whose device memory it guards; else NULL */
+    uint32_t tiles_from;   /* for tests: this number is used instead of measuring; 0: measure */
     pthread_mutex_t mutex; /* protects the fields below */
     bool order_known, in_order; /* the measured order of blocks of codes, see ae_packed */
     ae_cpu_choice choices[AE_TYPE_COUNT];
@@ -48,11 +48,11 @@ static inline uint32_t ae_weight_n_panels(uint32_t n_out)
     return (n_out + AE_PANEL - 1) / AE_PANEL;
 }
 
-/* For the list of backends (device.c). */
+/* Opens the backend for the list of backends (device.c). */
 aerie_status ae_cpu_open(ae_backend **out, const char *level, aerie_error *error);
 aerie_status ae_cpu_open_strict(ae_backend **out, const char *level, aerie_error *error);
 
-/* Device memory, zeroed, and guarded if the backend has a guard. NULL when there is none left. */
+/* Allocates device memory, zeroed, and guarded if the backend has a guard. Returns NULL if there is none left. */
 void *ae_cpu_alloc(ae_backend *backend, size_t bytes);
 void ae_cpu_free(ae_backend *backend, void *memory, size_t bytes);
 void *ae_cpu_guard_alloc(ae_cpu_guard *guard, size_t bytes);

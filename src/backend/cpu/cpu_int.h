@@ -7,17 +7,17 @@
 #include "base/mem.h"
 #include "base/pool.h"
 
-#define ATTN_PARTS ((size_t)1 << 18) /* floats per thread for the parts that split attention stores between two merges */
-#define AE_SELECT_ROWS 16           /* rows whose scores are kept at a time */
-#define AE_GATHER_ROWS 8            /* rows whose gathered rows are kept at a time */
-#define ATTN_SPLIT_ITEMS 4          /* work items wanted per thread: attention with fewer is split over chunks */
+#define ATTN_PARTS ((size_t)1 << 18) /* floats per thread for the parts that a split attention stores between two merges */
+#define AE_SELECT_ROWS 16           /* rows whose scores are in memory at a time */
+#define AE_GATHER_ROWS 8            /* rows whose gathered rows are in memory at a time */
+#define ATTN_SPLIT_ITEMS 4          /* work items per thread below which attention is split over chunks */
 
 /* The rows of one expert or of the shared expert, see moe.c. */
 typedef struct ae_moe_group {
-    uint32_t expert;      /* n_experts means the shared one */
+    uint32_t expert;      /* n_experts: the shared expert */
     uint32_t first, n;    /* pairs [first, first + n); for the shared expert rows [0, n) */
     uint32_t i_tile;      /* first group of 16 rows in the tiled form of its activations */
-    ae_act act;           /* its rows, prepared for the current product */
+    ae_act act;           /* the group's rows, prepared for the current product */
 } ae_moe_group;
 
 /* Scratch of ae_moe. A pair is a row and an expert that it chose; pairs are ordered by expert, then row. */
@@ -41,9 +41,9 @@ typedef struct ae_cpu_moe {
 
 /* Scratch of ae_recur. */
 typedef struct ae_cpu_state {
-    float *d;             /* [max_rows][d_stride] d of all heads */
+    float *d;             /* [max_rows][d_stride] the vectors d of all heads */
     size_t d_stride;
-    float *alpha, *beta;  /* [max_rows][n_heads], or as many as there are alphas */
+    float *alpha, *beta;  /* [max_rows][n_heads], or as many as a row has alphas */
     float *erased;        /* [max_rows][n_heads][key_dim] of WKV7: kk */
     float *buffers;       /* [n_threads][AE_STATE_BUFFERS][key_dim][AE_STATE_TILE] states of tentative rows */
     size_t buffer_floats; /* per thread */
@@ -57,7 +57,7 @@ struct ae_stream {
     ae_watch_fn *watch;  /* or NULL */
     void *watch_user;
     struct ae_cpu_passes *passes; /* of cpu-strict, owned; or NULL */
-    struct ae_cpu_late *late;     /* of cpu-strict, owned: operations that have not run yet; NULL in other backends */
+    struct ae_cpu_late *late;     /* only in cpu-strict, owned: operations that have not run yet */
     ae_cpu_trips trips;           /* of cpu-strict */
     double mark[AE_MARKS];
     uint32_t n_marks;
@@ -106,7 +106,7 @@ void ae_cpu_head_matmul(ae_stream *stream, const ae_head_matmul *args);
 /* A layer of the KV cache. */
 typedef struct ae_cpu_kv_layer {
     ae_kv_layer shape;
-    size_t head_bytes; /* bytes of K and V of one head in a page */
+    size_t head_bytes; /* bytes of one head's keys and values in a page */
     size_t row_bytes;  /* bytes of one place of one head, as it is moved and saved */
     size_t at;         /* offset of the first head in a page */
 } ae_cpu_kv_layer;
@@ -129,7 +129,7 @@ static inline uint8_t *kv_page(const ae_kv_store *kv, int32_t page, uint32_t lay
 size_t ae_cpu_kv_bytes(const ae_backend *backend, const ae_kv_shape *shape);
 aerie_status ae_cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error);
 void ae_cpu_kv_free(ae_backend *backend, ae_kv_store *kv);
-/* Returns the bytes of a page of one head; copies a place of a head to another page. */
+/* Returns the bytes of a page of one head. The second function copies a head's place to another page. */
 size_t ae_cpu_head_bytes(ae_kv_type type, const ae_kv_layer *layer);
 void ae_cpu_place_copy(ae_kv_type type, const ae_kv_layer *layer, const void *from, uint32_t from_place, void *to,
                        uint32_t to_place);
@@ -153,7 +153,7 @@ void ae_cpu_state_layout(ae_layout *layout, const ae_stream_options *options, ae
 void ae_cpu_conv(ae_stream *stream, const ae_conv *args);
 void ae_cpu_recur(ae_stream *stream, const ae_recur *args);
 void ae_cpu_gated_norm(ae_stream *stream, const ae_gated_norm *args);
-/* For tests, which overwrite them: all records, *n floats. */
+/* For tests, which overwrite them: returns all records, *n floats. */
 float *ae_cpu_state_records(const ae_state_store *store, size_t *n);
 
 /* attention.c */
@@ -170,7 +170,7 @@ void ae_cpu_trail(ae_stream *stream, const ae_trail *args);
 void ae_cpu_walk(ae_stream *stream, const ae_walk *args);
 void ae_cpu_propose(ae_stream *stream, const ae_propose *args);
 
-/* activation.c: ae_act_tile_needed cut into pieces for threads. The first function returns the number of pieces of n_in
+/* activation.c: ae_act_tile_needed divided into pieces for threads. The first function returns the number of pieces of n_in
  * columns; the second one tiles piece i, and does nothing after the last one. */
 uint32_t ae_act_tile_pieces(uint32_t n_in);
 void ae_act_tile_piece(ae_act *act, const ae_act_need *need, uint32_t i);

@@ -46,7 +46,8 @@ static void multiply_item(void *context, uint32_t item, uint32_t i_worker)
     }
 }
 
-/* Heads whose rows fit the stream's activations: at least one, as it holds max_rows of any weight's n_in. */
+/* Returns how many heads have rows that fit the stream's activations together: at least one, since these hold max_rows for the
+ * n_in of any weight. */
 static uint32_t heads_at_once(const ae_stream *s, const ae_head_matmul *a, uint32_t n_in)
 {
     const size_t room = (size_t)ae_stream_product_rows(&s->options) * ((s->options.max_in + 255) / 256 * 256);
@@ -54,7 +55,7 @@ static uint32_t heads_at_once(const ae_stream *s, const ae_head_matmul *a, uint3
     return n < 1 ? 1 : n < a->n_heads ? (uint32_t)n : a->n_heads;
 }
 
-/* The same in the tiled form, where each head starts a new tile. */
+/* The same for the tiled form, where each head starts a new tile. */
 static uint32_t tiled_at_once(const ae_stream *s, const ae_head_matmul *a, uint32_t n_in)
 {
     const size_t tile = AE_TILE_ROWS, rows = (ae_stream_product_rows(&s->options) + tile - 1) / tile;

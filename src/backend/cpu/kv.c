@@ -32,7 +32,7 @@ size_t ae_cpu_kv_bytes(const ae_backend *backend, const ae_kv_shape *s)
     return ae_mul_size(s->n_pages, page_bytes(s), &bytes) ? bytes : SIZE_MAX;
 }
 
-/* Where the layers lie in a page and in the bytes of a slot. */
+/* Sets where the layers lie in a page and in the bytes of a slot. */
 static void lay_out(ae_kv_store *kv, const ae_kv_shape *shape)
 {
     for (uint32_t i = 0; i < shape->n_layers; i++) {
@@ -43,7 +43,7 @@ static void lay_out(ae_kv_store *kv, const ae_kv_shape *shape)
     }
 }
 
-/* Whether rows fit the buffers of the functions that take them one by one. */
+/* Whether rows fit the buffers of the functions that handle them one by one. */
 static bool fits(const ae_kv_layer *l)
 {
     return l->head_dim <= (l->n_rope ? AE_MAX_LATENT : AE_MAX_HEAD_DIM) && l->n_rope <= AE_MAX_LATENT_ROPE;
@@ -154,8 +154,8 @@ static void put_values(uint32_t bits, uint8_t *page, uint32_t place, uint32_t he
         for (uint32_t i = 0; i < head_dim; i++) page[ae_kv_v_at(head_dim, place, i)] = *row++;
 }
 
-/* The codes of a place: planes of the key, planes of the value; then the scales of both. The last byte of an odd number of
- * codes of 4 bits has a half that is not a code and is 0. */
+/* Reads the codes of a place: planes of the key, planes of the value, then the scales of both. The last byte of an odd number
+ * of 4-bit codes has one half that is not a code and is 0. */
 static void get_codes(ae_kv_type type, const uint8_t *page, uint32_t place, uint32_t head_dim, uint8_t *row)
 {
     const uint32_t kb = ae_kv_key_bits(type), vb = ae_kv_value_bits(type);
@@ -179,7 +179,7 @@ static void put_codes(ae_kv_type type, uint8_t *page, uint32_t place, uint32_t h
     memcpy(d + AE_KV_PAGE + place, scales + sizeof *d, sizeof *d);
 }
 
-/* The codes of a place, plane by plane, rotated part first; then the scales of the latent and of the rotated part. */
+/* Reads the codes of a place, plane by plane, rotated part first; then the scales of the latent and of the rotated part. */
 static void get_latent(ae_kv_type type, const uint8_t *page, uint32_t place, const ae_kv_layer *l, uint8_t *row)
 {
     const uint32_t n_planes = ae_latent_planes(type), rope = AE_LATENT_DIM(l->n_rope), dim = rope + AE_LATENT_DIM(l->head_dim);
@@ -266,7 +266,7 @@ size_t ae_cpu_kv_slot_bytes(const ae_kv_store *kv)
 void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out)
 {
     (void)stream;
-    float row[MAX_ROW]; /* out may be at any address */
+    float row[MAX_ROW]; /* an aligned copy, since `out` may be at any address */
     uint8_t *to = out;
     for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
         const ae_cpu_kv_layer *l = &kv->layers[layer];
@@ -282,7 +282,7 @@ void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *tab
 void ae_cpu_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes)
 {
     (void)stream;
-    float row[MAX_ROW]; /* bytes may be at any address */
+    float row[MAX_ROW]; /* an aligned copy, since `bytes` may be at any address */
     const uint8_t *from = bytes;
     for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
         const ae_cpu_kv_layer *l = &kv->layers[layer];

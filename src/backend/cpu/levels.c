@@ -90,7 +90,7 @@ void ae_kernels_ref(ae_kernels *k)
 }
 
 #if defined(__x86_64__)
-/* clang 14 does not know "f16c" here; the test for avx2 also covers whether the system saves the registers. */
+/* clang 14 does not know "f16c" here. The test for avx2 also checks that the system saves the registers. */
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;
@@ -102,7 +102,7 @@ static bool has_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
-/* Bit 4 of EAX of the second part of leaf 7, if that part exists: not every CPU with AVX-512 VNNI has it. */
+/* Bit 4 of EAX of the second part of leaf 7, if that part exists: some CPUs with AVX-512 VNNI lack it. */
 static bool has_avxvnni(void)
 {
     unsigned a, b, c, d;
@@ -127,7 +127,7 @@ static bool has_amx(void)
            ae_os_ask_for_tiles();
 }
 #elif defined(__aarch64__)
-/* The Linux kernel's bits; elsewhere what the compiler may assume. */
+/* Uses the Linux kernel's bits; elsewhere what the compiler may assume. */
 static bool has_dotprod(void)
 {
 #if defined(__linux__)
@@ -184,7 +184,7 @@ bool ae_kernels_select(ae_kernels *kernels, const char *name, bool *supported)
     }
     *supported = !name || !*name || levels[top].has();
     for (size_t i = 0; i <= top; i++)
-        if (levels[i].has()) levels[i].fill(kernels); /* a CPU may lack levels in between */
+        if (levels[i].has()) levels[i].fill(kernels); /* a CPU may lack a level below one that it has */
     return true;
 }
 

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 
-/* Large blocks come from mmap: the system zeroes their pages, and allocates each only when it is first written. */
+/* From this size on, blocks come from mmap: the system zeroes their pages, and allocates each only when it is first written. */
 #define PAGES_FROM ((size_t)2 << 20)
 
 void *ae_cpu_alloc(ae_backend *backend, size_t bytes)

@@ -15,7 +15,7 @@
 #include "backend/cpu/ref/ref.h"
 #include "base/math/fmath.h"
 
-/* A kernel call has a fixed cost, which shows where experts have few columns: a work item takes enough panels of an expert to
+/* A kernel call has a fixed cost, which shows if experts have few columns: so a work item takes enough panels of an expert to
  * walk at least this much of k. With experts of 64 columns that saves a quarter of down (Sapphire Rapids). */
 #define LEAST_K 1152
 /* Threads contend for items that are too small: an item that prepares rows has at least this many floats. With experts of 64
@@ -28,9 +28,9 @@ typedef struct moe_job {
     const ae_moe *args;
     ae_cpu_moe *m;
     uint32_t n_pairs, n_groups;
-    ae_act_need need, shared_need; /* forms that the current product needs of the experts' rows, and of all rows */
+    ae_act_need need, shared_need; /* the forms that the current product needs of the experts' rows; of all rows */
     ae_matmul hidden, shared_hidden;
-    ae_items items; /* items of panels, of the current product */
+    ae_items items; /* the items of panels of the current product */
     uint32_t n_pieces;
     uint32_t n_pairs_item, n_rows_item, n_pair_items; /* items of prepare_hidden; those of the shared expert's rows come last */
 } moe_job;
@@ -59,7 +59,7 @@ void ae_cpu_moe_layout(ae_layout *layout, const ae_kernels *kernels, const ae_st
     m->up = ae_layout_add(layout, n_pairs * s->n_ff, sizeof(float));
     m->shared_gate = ae_layout_add(layout, n_rows * s->n_ff_shared, sizeof(float));
     m->shared_up = ae_layout_add(layout, n_rows * s->n_ff_shared, sizeof(float));
-    const size_t n_same = s->n_each > 1 ? s->n_each : 1; /* the most times that a row uses one expert */
+    const size_t n_same = s->n_each > 1 ? s->n_each : 1; /* most times that a row uses one expert */
     m->down = ae_layout_add(layout, n_same * n_rows * s->n_embd, sizeof(float));
     m->weighed = ae_layout_add(layout, s->weigh_input ? n_pairs * s->n_embd : 0, sizeof(float));
 }
@@ -132,7 +132,7 @@ static void route(moe_job *job)
 {
     const ae_moe *a = job->args;
     ae_stream *s = job->stream;
-    const bool own_input = a->router_norm || a->latent; /* the router's input, not the experts' */
+    const bool own_input = a->router_norm || a->latent; /* whether the router has an input of its own */
     const ae_weight *up = a->up[0]; /* NULL: this rank has no inner rows */
     const ae_weight *readers[] = {a->gate ? a->gate[0] : NULL, up, a->shared_gate, a->shared_up, a->shared_router,
                                   own_input ? NULL : a->router};
@@ -172,13 +172,13 @@ static void add_group(moe_job *job, uint32_t expert, uint32_t first, uint32_t n,
     if (ae_kernels_tile(job->kernels)) *i_tile += (n + AE_TILE_ROWS - 1) / AE_TILE_ROWS;
 }
 
-/* Pairs by expert and row, and the groups of those experts that were chosen. */
+/* Orders pairs by expert and row, and makes the groups of those experts that were chosen. */
 static void group_rows(moe_job *job)
 {
     const ae_moe *a = job->args;
     ae_cpu_moe *m = job->m;
     const uint32_t n_experts = a->routing.n_experts, n_used = a->routing.n_used;
-    const bool routed = a->part != AE_MOE_UP || a->up[0]; /* a rank may have inner rows of the shared expert alone */
+    const bool routed = a->part != AE_MOE_UP || a->up[0]; /* a rank may have inner rows of only the shared expert */
     uint32_t i_tile = 0, first = 0;
     job->n_pairs = a->n_rows * n_used;
     memset(m->begin, 0, (n_experts + 1) * sizeof *m->begin);
@@ -193,14 +193,14 @@ static void group_rows(moe_job *job)
     }
     for (uint32_t e = 0; e < n_experts; first = m->begin[e++])
         if (routed && m->begin[e] > first) add_group(job, e, first, m->begin[e] - first, &i_tile);
-    i_tile = 0; /* its rows and tiles are the stream's */
+    i_tile = 0; /* the shared expert uses the stream's own rows and tiles */
     const ae_weight *shared = a->part == AE_MOE_DOWN ? a->shared_down : a->shared_up;
     if (shared) add_group(job, n_experts, 0, a->n_rows, &i_tile);
 }
 
 /* ---- Activations of the groups ----------------------------------------------------------------- */
 
-/* A group's rows, each times its expert's weight. */
+/* Multiplies each of a group's rows by its expert's weight. */
 static void weigh_rows(const moe_job *job, ae_moe_group *g)
 {
     const ae_cpu_moe *m = job->m;
@@ -237,7 +237,7 @@ static void gather_item(void *context, uint32_t i_group, uint32_t i_worker)
     }
 }
 
-/* The row of a pair, whose place is that of its choice. */
+/* Prepares the row of a pair; its place is that of the pair's choice. */
 static void prepare_gathered(const moe_job *job, uint32_t pair)
 {
     const ae_moe *a = job->args;
@@ -247,7 +247,7 @@ static void prepare_gathered(const moe_job *job, uint32_t pair)
     ae_cpu_prepare_row(job->kernels, &row, &job->need, &act, 0);
 }
 
-/* The input of down: the hidden values of some pairs or, after all pairs, of some rows of the shared expert. */
+/* Prepares the input of down: the hidden values of some pairs or, after all pairs, of some rows of the shared expert. */
 static void hidden_item(void *context, uint32_t item, uint32_t i_worker)
 {
     const moe_job *job = context;
@@ -275,7 +275,7 @@ static void tile_item(void *context, uint32_t i, uint32_t i_worker)
     ae_act_tile_piece(&g->act, is_shared(job, g) ? &job->shared_need : &job->need, i % job->n_pieces);
 }
 
-/* f(gate) * up, or f(up) where there is no gate. */
+/* Makes the input f(gate) * up, or f(up) if there is no gate. */
 static ae_matmul glu_input(const float *gate, const float *up, uint32_t n, ae_glu glu, float limit, float up_limit)
 {
     return (ae_matmul){.input = AE_INPUT_GLU, .x = gate ? gate : up, .x2 = gate ? up : NULL, .x_stride = n, .glu = glu,
@@ -348,7 +348,7 @@ static void tell_down(const moe_job *job)
 
 /* ---- Products ------------------------------------------------------------------------------------ */
 
-/* Computes panels [begin, end), counted from *at on, of y = w x (+ bias); *at moves past w. Without a weight it does
+/* Computes panels [begin, end), counted from *at on, of y = w x (+ bias), and moves *at past w. Without a weight it does
  * nothing. */
 static void multiply(const moe_job *job, uint32_t i_worker, const ae_weight *w, const float *bias, const ae_act *act, float *y,
                      uint32_t begin, uint32_t end, uint32_t *at)

@@ -58,7 +58,7 @@ bool ae_pack_plan(uint32_t type, uint32_t n_out, uint32_t n_in, ae_packed *packe
     return true;
 }
 
-/* n codes as the bytes that are stored: code + zero, or its index. */
+/* Writes n codes in the form that is stored: code + zero, or the index. */
 static void to_stored(const ae_packed *p, const uint8_t *index, int8_t *code, uint32_t n)
 {
     if (p->has_lut) {
@@ -69,7 +69,7 @@ static void to_stored(const ae_packed *p, const uint8_t *index, int8_t *code, ui
     }
 }
 
-/* 32 stored codes of one row; groups of 4 are handled as one 32-bit word. */
+/* Writes 32 stored codes of one row; groups of 4 are handled as one 32-bit word. */
 static void put_codes(uint32_t bits, const int8_t *code, uint32_t row, uint8_t *out, ptrdiff_t line)
 {
     uint32_t group[8], both, high[2] = {0, 0};
@@ -138,7 +138,7 @@ void ae_pack_panels_generic(uint32_t type, const uint8_t *plain, uint32_t n_out,
     const size_t row_bytes = ae_type_row_bytes(type, n_in);
     uint8_t index[256] = {0};
     for (int i = 15; p->has_lut && i >= 0; i--) index[(uint8_t)(p->lut[i] - p->zero)] = (uint8_t)i;
-    /* Units outside, rows inside: the 16 rows of a unit are written while its lines are in L1. */
+    /* The loop over units is outside that over rows: the 16 rows of a unit are written while its lines are in L1. */
     for (uint32_t panel = begin; panel < end; panel++) {
         uint8_t *scales = p->scales + panel * p->scale_stride;
         for (uint32_t u = 0; u < p->n_units; u++) {
@@ -160,7 +160,7 @@ void ae_pack_panels_generic(uint32_t type, const uint8_t *plain, uint32_t n_out,
     }
 }
 
-/* Packers do not know the order of cache lines: they write the blocks of a unit one after another. */
+/* Packers write the blocks of a unit one after another, since they do not know the order of cache lines. */
 static uint8_t *pack_unit(ae_pack_unit_fn *pack, const ae_packed *p, const uint8_t *from, size_t row_bytes, uint32_t panel,
                           uint32_t u, uint8_t *scales)
 {

@@ -26,7 +26,7 @@ static inline uint32_t load32(const uint8_t *p)
     return w;
 }
 
-/* n words from each row into out[n]. */
+/* Gathers n words from each row into out[n]. */
 static inline void gather(const uint8_t *block, size_t stride, uint32_t n, lanes *out)
 {
     EACH(r)
@@ -41,7 +41,7 @@ static inline void put(uint8_t *out, const lanes *x)
     memcpy(out, x->w, sizeof x->w);
 }
 
-/* Two groups of four codes, given in the nibbles at `shift` (0 or 4) of a and b. */
+/* Writes two groups of four codes, given in the nibbles at `shift` (0 or 4) of a and b. */
 static inline void put_nibbles(uint8_t *out, const lanes *a, const lanes *b, uint32_t shift)
 {
     lanes x;
@@ -49,7 +49,7 @@ static inline void put_nibbles(uint8_t *out, const lanes *a, const lanes *b, uin
     put(out, &x);
 }
 
-/* Returns a 16-bit scale of each row. A signalling NaN becomes quiet, as it does on the way through f32. */
+/* Writes a 16-bit scale for each row. A signalling NaN becomes quiet, as it does on the way through f32. */
 static inline uint8_t *put_halves(uint8_t *out, const uint8_t *block, size_t stride)
 {
     uint16_t x[ROWS];
@@ -72,7 +72,7 @@ static inline uint8_t *put_floats(uint8_t *out, const uint8_t *block, size_t str
     return out + sizeof x;
 }
 
-/* Returns the bytes of n words, byte by byte: [4 * n][16]. */
+/* Writes the bytes of n words, byte by byte: [4 * n][16]. */
 static inline uint8_t *put_bytes(uint8_t *out, const lanes *x, uint32_t n)
 {
     for (uint32_t i = 0; i < 4 * n; i++, out += ROWS)
@@ -82,7 +82,7 @@ static inline uint8_t *put_bytes(uint8_t *out, const lanes *x, uint32_t n)
 
 /* ---- Units of 32 ---------------------------------------------------------------------------------- */
 
-/* 16 bytes, element e in the low nibble of byte e, e + 16 in the high one. */
+/* Splits 16 bytes: element e is in the low nibble of byte e, e + 16 in the high one. */
 static inline void split_nibbles(uint8_t *codes, const lanes q[4])
 {
     put_nibbles(codes, &q[0], &q[1], 0);
@@ -108,7 +108,7 @@ static uint8_t *pack_q4_1(const uint8_t *block, size_t stride, uint8_t *codes, u
     return put_halves(scales, block + offsetof(ae_block_q4_1, m), stride);
 }
 
-/* Exchanges the bits at `mask` with those `shift` above them. */
+/* Exchanges the bits at `mask` with the bits `shift` above them. */
 static inline void swap_bits(lanes *x, uint32_t mask, uint32_t shift)
 {
     EACH(r)
@@ -118,8 +118,8 @@ static inline void swap_bits(lanes *x, uint32_t mask, uint32_t shift)
     }
 }
 
-/* Bit 4 g + j of the file to bit g of byte j: the five bits of the bit's number, rotated. Each step exchanges two of
- * the five: 0 with 1, 0 with 2, 1 with 3, 2 with 4. */
+/* Moves bit 4 g + j of the file to bit g of byte j: the five bits of the bit's number, rotated. Each step exchanges two of the
+ * five: 0 with 1, 0 with 2, 1 with 3, 2 with 4. */
 static inline void put_fifth_bits(uint8_t *out, const lanes *qh)
 {
     lanes x = *qh;
@@ -160,7 +160,7 @@ static uint8_t *pack_q8_0(const uint8_t *block, size_t stride, uint8_t *codes, u
     return put_halves(scales, block, stride);
 }
 
-/* The two zeros of FP4, codes 0 and 8, are stored as one. */
+/* Stores the two zeros of FP4, codes 0 and 8, as one. */
 static inline uint32_t one_zero(uint32_t nibbles)
 {
     const uint32_t other = ((nibbles ^ 0x08080808u) + NIBBLES) >> 4 & 0x01010101u; /* 1 where it is not 8 */
@@ -182,8 +182,8 @@ static uint8_t *pack_mxfp4(const uint8_t *block, size_t stride, uint8_t *codes, 
 
 /* ---- Units of 256 --------------------------------------------------------------------------------- */
 
-/* 128 bytes: each 32 hold a block of 32 codes in their low nibbles and the next block in the high ones. `bytes` of a
- * packed block. */
+/* Writes 128 bytes: each 32 bytes hold a block of 32 codes in their low nibbles and the next block in the high ones. bytes:
+ * those of a packed block. */
 static inline void pair_nibbles(uint8_t *codes, const lanes q[32], size_t bytes)
 {
     for (uint32_t b = 0; b < 8; b++)
@@ -193,7 +193,7 @@ static inline void pair_nibbles(uint8_t *codes, const lanes q[32], size_t bytes)
         }
 }
 
-/* d, dmin, then the 6-bit scales and minimums (ae_quant_k4_scale, four at once). `block` starts with d, dmin, scales. */
+/* Writes d, dmin, then the 6-bit scales and minimums (ae_quant_k4_scale, four at once). `block` starts with d, dmin, scales. */
 static inline uint8_t *put_k4_scales(uint8_t *scales, const uint8_t *block, size_t stride)
 {
     lanes s[3], sub[2], min[2];
@@ -256,7 +256,7 @@ static uint8_t *pack_q6_k(const uint8_t *block, size_t stride, uint8_t *codes, u
     return put_bytes(scales, sub, 4);
 }
 
-/* Groups of four 2-bit codes at `shift`, with bit `bit` of `top` as their third bit (top NULL: none). */
+/* Writes groups of four 2-bit codes at `shift`, with bit `bit` of `top` as their third bit (top NULL: none). */
 static inline void put_pairs(uint8_t *codes, const lanes q[8], uint32_t shift, const lanes *top, uint32_t bit)
 {
     for (uint32_t v = 0; v < 4; v++, codes += 64) {
@@ -289,7 +289,7 @@ static uint8_t *pack_q2_k(const uint8_t *block, size_t stride, uint8_t *codes, u
     return put_bytes(scales, min, 4);
 }
 
-/* Four 6-bit numbers minus 32, as int8. */
+/* Returns four 6-bit numbers minus 32, as int8. */
 static inline uint32_t minus_32(uint32_t x)
 {
     x ^= 0x20202020u;

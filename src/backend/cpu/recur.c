@@ -36,7 +36,7 @@ typedef struct recur_job {
     const ae_state_store *store;
     const ae_state_place *place;
     const ae_state_pass *pass;
-    ae_items items; /* of units; a unit is a tile of a head of a run */
+    ae_items items; /* items of units; a unit is a tile of a head of a run */
 } recur_job;
 
 /* The offsets of k, q and v in a row. */
@@ -271,7 +271,7 @@ static void step_wkv(const recur_job *job, const unit *u, uint32_t row, const fl
 
 /* ---- MAMBA1: a tile's columns are channels, whose states decay each at its own rate ------------------------- */
 
-/* The values that are the same for all rows: the decay of the tile's columns, transposed. */
+/* What is the same for all rows of a tile: the decay of its columns, transposed. */
 typedef struct scan_tile {
     float decay[AE_STATE_MAX_KEY * AE_STATE_TILE], bias[AE_STATE_TILE], skip[AE_STATE_TILE];
 } scan_tile;
@@ -320,7 +320,7 @@ static void scan_step(const recur_job *job, const unit *u, const scan_tile *tile
     for (uint32_t j = 0; j < u->n; j++) row_y[j] = a->skip ? fmaf(tile->skip[j], v[j], y[j]) : y[j];
 }
 
-/* Runs all rows of a unit; tile: for MAMBA1. */
+/* Runs all rows of a unit. tile: used for MAMBA1. */
 static void absorb_unit(const recur_job *job, const unit *u, const scan_tile *tile)
 {
     if (tile) scan_absorb(job, u, tile);

@@ -154,7 +154,7 @@ size_t ae_cpu_state_plane_bytes(const ae_state_store *store)
     return n * sizeof(float);
 }
 
-/* The runs of floats that are contiguous in both layouts, in the order of the canonical one. */
+/* Handles one of the runs of floats that are contiguous in both layouts, which come in the order of the canonical one. */
 typedef void run_fn(float *own, uint8_t *bytes, size_t n_bytes);
 
 static void get_run(float *own, uint8_t *bytes, size_t n) { memcpy(bytes, own, n); }
@@ -218,7 +218,7 @@ static const float *row_before(const conv_job *job, const ae_state_run *run, uin
     return ae_state_plane(job->store, (uint32_t)run->seq) + p->rows + (size_t)at * p->channels + first;
 }
 
-/* first: of the layer's channels. */
+/* first: counted among the layer's channels. */
 static float *conv_x(const ae_conv *a, uint32_t row, uint32_t first)
 {
     return a->x + row * a->x_stride + (first - a->first);
@@ -263,14 +263,14 @@ static void conv_rows(const conv_job *job, const ae_state_run *run, uint32_t fir
     }
 }
 
-/* The plane then holds the newest rows among its own, the accepted and the committed ones. */
+/* Moves the newest rows, of its own, the accepted and the committed ones, into the plane; tentative rows become records. */
 static void conv_move_on(const conv_job *job, const ae_state_run *run, uint32_t first, uint32_t n)
 {
     const ae_state_place *p = job->place;
     const uint32_t n_kept = p->layer.n_taps - 1;
     float kept[AE_STATE_MAX_TAPS][CONV_BLOCK];
     for (uint32_t t = 0; t < n_kept; t++) {
-        const uint32_t back = n_kept - t; /* from the last committed row */
+        const uint32_t back = n_kept - t; /* counted back from the last committed row */
         const float *row = back <= run->n_committed ? conv_x(job->args, run->first + run->n_committed - back, first)
                                                     : row_before(job, run, back - run->n_committed, first);
         memcpy(kept[t], row, n * sizeof(float));

@@ -77,7 +77,7 @@ void ae_cpu_axpy(ae_stream *stream, const ae_axpy *args)
     run_rows(stream, axpy_item, args, args->n);
 }
 
-/* x2 and x3 once for each part of x. */
+/* Applies x2 and x3 to each part of x. */
 static void lerp_parts(const ae_kernels *kernels, const ae_map *a, float *x, const float *x2, const float *x3)
 {
     const uint32_t n = a->dim / a->n_groups;

@@ -32,7 +32,7 @@ void ae_gbuild_fail(ae_gbuild *b, aerie_status status)
     if (b->status == AERIE_OK) b->status = status;
 }
 
-/* Room for one more item; false after any failure. */
+/* Makes room for one more item; returns false after any failure. */
 static bool grow(ae_gbuild *b, void **items, uint32_t n, uint32_t *capacity, size_t size, uint32_t limit, const char *what)
 {
     if (b->status != AERIE_OK) return false;
@@ -185,10 +185,10 @@ int ae_gword_compare(const void *a, const void *b)
     return order ? order : (x->n > y->n) - (x->n < y->n);
 }
 
-/* A place in the tree of words. */
+/* A place in the tree of words, reached by a prefix of some word. */
 typedef struct word_place {
     uint32_t entry; /* node that leads here */
-    uint32_t bytes; /* BYTES node of the bytes that follow: the entry, unless something else may follow too */
+    uint32_t bytes; /* BYTES node for the bytes that can follow; it is the entry, unless something else may follow too */
 } word_place;
 
 static word_place new_place(ae_gbuild *b)
@@ -197,7 +197,7 @@ static word_place new_place(ae_gbuild *b)
     return (word_place){node, node};
 }
 
-/* Adds an empty move from the place to `node`, beside its bytes. */
+/* Adds an empty move from the place to `node`, in addition to the moves by bytes. */
 static void add_way(ae_gbuild *b, word_place *place, uint32_t node)
 {
     if (place->entry == place->bytes) {
@@ -230,8 +230,8 @@ static size_t shared_bytes(const ae_gword *a, const ae_gword *b)
     return n;
 }
 
-/* path[i] is the place after the first i bytes of the last word. A word that is a prefix of the next one comes before it, and
- * its end is a place of the next one's path. */
+/* Adds the words. path[i] is the place after the first i bytes of the last word. A word that is a prefix of the next one comes
+ * before it, and its end is a place on the next one's path. */
 static void add_words(ae_gbuild *b, const ae_gword *words, size_t n, word_place *path, uint32_t end, uint32_t rule)
 {
     for (size_t i = 0, last = SIZE_MAX; i < n && b->status == AERIE_OK; i++) {
@@ -289,7 +289,7 @@ void ae_gbuild_or(ae_gbuild *b, ae_gpiece choices, ae_gpiece piece)
     ae_gbuild_move(b, piece.end, choices.end);
 }
 
-/* A single step by one byte? Such pieces are copied instead of called. */
+/* Whether the piece is a single step by one byte. Such pieces are copied instead of called. */
 static bool is_step(const ae_gbuild *b, ae_gpiece p)
 {
     if (b->nodes[p.start].kind != AE_GNODE_BYTES || b->nodes[p.end].a != AE_GNONE) return false;
@@ -306,7 +306,7 @@ static ae_gpiece copy_step(ae_gbuild *b, ae_gpiece p)
     return copy;
 }
 
-/* A piece that can be used any number of times. */
+/* A piece that can be used any number of times: copied if it is a step, otherwise called. */
 typedef struct many {
     bool step;
     ae_gpiece piece; /* step: copied for each use */
@@ -401,7 +401,7 @@ size_t ae_granges_negate(const ae_grange *r, size_t n, ae_grange *out)
 typedef struct encoder {
     ae_gbuild *b;
     uint32_t end;
-    uint32_t rest[4]; /* [k] node that takes any k continuation bytes; AE_GNONE: not made yet */
+    uint32_t rest[4]; /* [k] node that accepts any k continuation bytes; AE_GNONE: not made yet */
 } encoder;
 
 static uint32_t rest_node(encoder *c, int k)
@@ -456,7 +456,7 @@ static void add_sequences(encoder *c, uint32_t node, const uint8_t *lo, const ui
 
 static void add_range(encoder *c, uint32_t node, uint32_t lo, uint32_t hi)
 {
-    /* code points of one encoded length; the gap is the surrogates' */
+    /* ranges of code points with the same encoded length; the gap is the surrogates */
     static const ae_grange parts[] = {{0, 0x7F}, {0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, MAX_CODE}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const uint32_t from = lo > parts[i].lo ? lo : parts[i].lo, to = hi < parts[i].hi ? hi : parts[i].hi;

@@ -17,7 +17,7 @@
 #define AE_GNONE UINT32_MAX
 
 enum {
-    AE_GNODE_SPLIT,  /* empty moves along all edges; without edges a dead end */
+    AE_GNODE_SPLIT,  /* empty moves along all edges; a dead end if there are none */
     AE_GNODE_BYTES,  /* moves along the edges whose range holds the next byte */
     AE_GNODE_CALL,   /* calls rule a, then goes on at node b */
     AE_GNODE_RETURN, /* end of a rule */
@@ -79,7 +79,7 @@ void ae_gbuild_free(ae_gbuild *build);
 void ae_gbuild_fail(ae_gbuild *build, aerie_status status);
 
 ae_gpiece ae_gbuild_empty(ae_gbuild *build);
-/* Matches no text, not even the empty one. */
+/* Makes a piece that matches no text, not even the empty one. */
 ae_gpiece ae_gbuild_never(ae_gbuild *build);
 ae_gpiece ae_gbuild_bytes(ae_gbuild *build, const char *bytes, size_t n);
 ae_gpiece ae_gbuild_text(ae_gbuild *build, const char *text);
@@ -90,10 +90,10 @@ typedef struct ae_gword {
     size_t n;
 } ae_gword;
 int ae_gword_compare(const void *a, const void *b); /* for qsort */
-/* One of the words, sorted by ae_gword_compare. Common prefixes are walked once, so that a byte leads to few stacks however
- * many words there are. */
+/* Makes a piece that matches one of the words, sorted by ae_gword_compare. Common prefixes are shared, so that a byte leads to
+ * few stacks however many words there are. */
 ae_gpiece ae_gbuild_words(ae_gbuild *build, const ae_gword *words, size_t n, uint32_t rule);
-/* One code point of the ranges; surrogates are left out. */
+/* Makes a piece that matches one code point of the ranges; surrogates are left out. */
 ae_gpiece ae_gbuild_class(ae_gbuild *build, const ae_grange *ranges, size_t n);
 ae_gpiece ae_gbuild_call(ae_gbuild *build, uint32_t rule);
 ae_gpiece ae_gbuild_then(ae_gbuild *build, ae_gpiece first, ae_gpiece second);
@@ -145,7 +145,8 @@ size_t ae_granges_normalize(ae_grange *ranges, size_t n);
 /* Writes the complement of normalized ranges to out [n + 1]; returns how many ranges it has. */
 size_t ae_granges_negate(const ae_grange *ranges, size_t n, ae_grange *out);
 
-/* Checks (rules defined, no left recursion), simplifies and hands the grammar over. Messages begin with `what`. */
+/* Checks the automaton (rules defined, no left recursion), simplifies it and hands the grammar over. Messages begin with
+ * `what`. */
 aerie_status ae_gbuild_finish(ae_gbuild *build, uint32_t root, const char *what, ae_grammar **out);
 
 #endif

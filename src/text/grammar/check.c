@@ -11,9 +11,9 @@
 typedef struct check {
     const ae_gbuild *b;
     uint32_t cycle;     /* a rule of the cycle that was found */
-    bool *nullable;     /* [n_nodes] the rule's end can be reached from here without a byte */
+    bool *nullable;     /* [n_nodes] the end of the node's rule can be reached from here without a byte */
     bool *seen;         /* [n_nodes] */
-    uint32_t *source;   /* [n_edges] node of an edge */
+    uint32_t *source;   /* [n_edges] the node that each edge belongs to */
     uint32_t *in_first; /* [n_nodes] first edge into a node */
     uint32_t *in_next;  /* [n_edges] */
     uint32_t *by_ret;   /* [n_nodes] first CALL that returns to this node */
@@ -72,7 +72,7 @@ static void index_moves(check *c)
     }
 }
 
-/* Walks backwards from the end of every rule. */
+/* Sets nullable by walking backwards from the end of every rule. */
 static void find_nullable(check *c)
 {
     const ae_gbuild *b = c->b;
@@ -159,7 +159,7 @@ static aerie_status find_cycle(check *c, const char *what, aerie_error *error)
     const ae_gbuild *b = c->b;
     for (uint32_t r = 0; r < b->n_rules; r++) {
         if (c->color[r] != WHITE) continue;
-        uint32_t n = 0; /* stack of (rule, next callee) */
+        uint32_t n = 0; /* size of a stack of (rule, next callee) */
         c->stack[0] = r, c->stack[1] = c->begin[r], n = 1;
         c->color[r] = GREY;
         while (n) {
@@ -214,8 +214,8 @@ static aerie_status check_rules(ae_gbuild *b, const char *what, aerie_error *err
 
 /* ---- Packing ------------------------------------------------------------------------------------- */
 
-/* Returns the node reached from `node` by empty moves without a choice. Stops after 256 moves, where any node on the way is
- * right. */
+/* Returns the node reached from `node` by empty moves without a choice. Stops after 256 moves; any node on the way is
+ * correct. */
 static uint32_t behind(const ae_gbuild *b, uint32_t node)
 {
     for (int i = 0; i < 256; i++) {

@@ -32,7 +32,7 @@ static void place(reader *r, const char *at, uint32_t *line, uint32_t *column)
     *column = r->known_column;
 }
 
-/* Fails at a place. found: the message says what stands there. */
+/* Fails at a place. found: the message says what was found there. */
 static void fail_at(reader *r, const char *at, const char *sentence, bool found)
 {
     uint32_t line, column;
@@ -72,7 +72,7 @@ static bool is_name(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-/* Skips spaces and comments; line ends too where they do not end the rule (newlines). */
+/* Skips spaces and comments, and line ends unless they end the rule (newlines). */
 static void skip(reader *r, bool newlines)
 {
     for (; r->at < r->end; r->at++) {
@@ -112,7 +112,7 @@ static uint32_t read_hex(reader *r, int n)
     return value;
 }
 
-/* One character of a literal or class, escapes resolved. */
+/* Reads one character of a literal or class, and resolves escapes. */
 static uint32_t read_char(reader *r)
 {
     uint32_t code = 0;
@@ -182,7 +182,7 @@ static void add_range(reader *r, uint32_t lo, uint32_t hi)
     r->ranges[r->n_ranges++] = (ae_grange){lo, hi};
 }
 
-/* One character of a class, where \- is an escape too. */
+/* Reads one character of a class, in which \- is an escape too. */
 static uint32_t read_class_char(reader *r)
 {
     if (r->end - r->at < 2 || r->at[0] != '\\' || r->at[1] != '-') return read_char(r);
@@ -287,7 +287,7 @@ static ae_gpiece read_name(reader *r)
     uint32_t line = 0, column = 0;
     while (r->at < r->end && is_name(*r->at)) r->at++;
     const uint32_t n_before = r->b.n_rules, rule = ae_gbuild_rule_named(&r->b, begin, (size_t)(r->at - begin), 0, 0);
-    if (ok(r) && r->b.n_rules > n_before) { /* its first use, reported if the rule stays undefined */
+    if (ok(r) && r->b.n_rules > n_before) { /* this is the rule's first use, which is reported if it stays undefined */
         place(r, begin, &line, &column);
         r->b.rules[rule].line = line;
         r->b.rules[rule].column = column;
@@ -295,7 +295,7 @@ static ae_gpiece read_name(reader *r)
     return ae_gbuild_call(&r->b, rule);
 }
 
-/* Reads the literal, class, name or group that stands here; false if there is none. */
+/* Reads the literal, class, name or group at this point; returns false if there is none. */
 static bool read_element(reader *r, ae_gpiece *piece)
 {
     const char c = *r->at;
@@ -323,7 +323,7 @@ static bool is_repetition(const reader *r)
     return is_at(r, '*') || is_at(r, '+') || is_at(r, '?') || is_at(r, '{');
 }
 
-/* Elements up to | or ) or the end of the rule. */
+/* Reads elements up to | or ) or the end of the rule. */
 static ae_gpiece read_sequence(reader *r, bool nested)
 {
     ae_gpiece all = ae_gbuild_empty(&r->b), element;
@@ -340,7 +340,7 @@ static ae_gpiece read_sequence(reader *r, bool nested)
     return all;
 }
 
-/* Does a | follow, here or at the beginning of a later line? */
+/* Whether a | follows, here or at the beginning of a later line. */
 static bool is_at_bar(reader *r)
 {
     const char *at = r->at;

@@ -27,7 +27,7 @@
 
 #define AE_GRAMMAR_MAX_TEXT (1u << 20)  /* bytes of GBNF or of a schema */
 #define AE_GRAMMAR_MAX_DEPTH 128        /* of groups, of schemas */
-#define AE_GRAMMAR_MAX_NODES (1u << 20) /* of the automaton; edges too */
+#define AE_GRAMMAR_MAX_NODES (1u << 20) /* most nodes of the automaton, and most edges */
 #define AE_GRAMMAR_MAX_RULES (1u << 16)
 
 typedef struct aerie_grammar ae_grammar;

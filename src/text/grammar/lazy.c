@@ -7,22 +7,22 @@
 #include "aerie_extra.h"
 #include "text/grammar/build.h"
 
-#define MAX_WORD_BYTES 2048 /* bytes of all words together */
-#define MAX_SPACE 4 /* white space characters after reasoning or a call */
+#define MAX_WORD_BYTES 2048 /* most bytes of all words together */
+#define MAX_SPACE 4 /* most white space characters after reasoning or a call */
 #define NO_WORD UINT16_MAX
 
 /* ---- Words in a text --------------------------------------------------------------------------------------- */
 
 typedef struct word {
     const char *text;
-    uint32_t behind; /* node at which the text goes on after the word */
+    uint32_t behind; /* node at which the text continues after the word */
 } word;
 
-/* States: 0 is the beginning. The table of a state that ends a word is not used. */
+/* An automaton that finds words. State 0 is the beginning. The table of a state that ends a word is not used. */
 typedef struct finder {
     uint16_t (*next)[256]; /* [n] */
-    uint16_t *suffix; /* [n] the longest shorter state that ends the same */
-    uint16_t *ends;   /* [n] the word that ends here */
+    uint16_t *suffix; /* [n] the longest shorter state that ends in the same way */
+    uint16_t *ends;   /* [n] the word that ends in this state */
     uint16_t *queue;  /* [n] */
     uint32_t n;
 } finder;
@@ -94,7 +94,7 @@ static void add_edges(ae_gbuild *b, const finder *f, const word *words, const ui
     ae_gbuild_edge(b, from, AE_GRAMMAR_CONTROL, AE_GRAMMAR_CONTROL, nodes[at]);
 }
 
-/* Adds free text from the node `start` on. It may end at `end` (AE_GNONE: it may not); after a word it goes on at the word's
+/* Adds free text from the node `start` on. It may end at `end` (AE_GNONE: it may not); after a word it continues at the word's
  * node. */
 static void add_free(ae_gbuild *b, uint32_t start, uint32_t end, const word *words, size_t n_words)
 {

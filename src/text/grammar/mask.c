@@ -8,10 +8,10 @@
 
 /* ---- Trie ---------------------------------------------------------------------------------------------- */
 
-/* In the order of a walk, parents before children, siblings by byte. */
+/* Nodes are in the order of a walk: parents before children, siblings by byte. */
 typedef struct trie_node {
-    uint32_t skip;        /* node after this one's descendants */
-    uint32_t first_token; /* index in tokens[]; the tokens up to the next node's first_token end here */
+    uint32_t skip;        /* first node after this one's descendants */
+    uint32_t first_token; /* index in tokens[]; the tokens from here to the next node's first_token end at this node */
     uint32_t depth;       /* from 1 */
     uint8_t byte;
 } trie_node;
@@ -58,7 +58,8 @@ static uint32_t shared(const entry *a, const entry *b)
     return n;
 }
 
-/* Appends a token's bytes; those of a control token come after AE_GRAMMAR_CONTROL. Other tokens with that byte are left out. */
+/* Appends a token's bytes; those of a control token come after AE_GRAMMAR_CONTROL. Other tokens that contain this byte are left
+ * out. */
 static void add_bytes(const ae_vocab *vocab, int32_t token, ae_buf *all)
 {
     const uint8_t mark = AE_GRAMMAR_CONTROL;
@@ -105,7 +106,7 @@ static bool make_nodes(ae_token_trie *t, const entry *entries)
         t->tokens[i] = entries[i].token;
     }
     t->nodes[n].first_token = t->n_tokens;
-    /* a token ends at the last of the nodes made for it: the ones before it have none of their own */
+    /* a token ends at the last of the nodes made for it; no tokens end at the nodes before it */
     return true;
 }
 
@@ -168,9 +169,9 @@ struct ae_constraint {
     ae_gstate *path;       /* [max_depth + 1] states along a branch of the trie */
     uint64_t *words;       /* [n_masks][n_words] */
     mask_entry *masks;     /* [n_masks] */
-    uint32_t *mask_of;     /* [AE_MATCHER_STATES] mask of a state + 1, or 0 */
+    uint32_t *mask_of;     /* [AE_MATCHER_STATES] number of the state's mask + 1, or 0 */
     uint32_t n_masks, n_used, n_words, newest, oldest;
-    uint32_t generation;   /* of the matcher, when mask_of was right */
+    uint32_t generation;   /* the matcher's generation when mask_of was valid */
     ae_constraint_stats stats;
 };
 
@@ -284,7 +285,7 @@ static bool walk_part(ae_constraint *c, uint32_t i, uint64_t *words, uint32_t *n
             continue;
         }
         path[node->depth] = s;
-        /* the nodes made for one token share first_token; the token ends at the last of them */
+        /* the nodes made for one token share first_token, and the token ends at the last of them */
         const uint32_t end = node[1].first_token;
         for (uint32_t k = node->first_token; k < end; k++) {
             const uint32_t token = (uint32_t)t->tokens[k];

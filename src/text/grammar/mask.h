@@ -47,10 +47,11 @@ bool ae_constraint_allows(ae_constraint *constraint, int32_t token);
 /* Moves the current state along an allowed token; false, without a move, for others. */
 bool ae_constraint_advance(ae_constraint *constraint, int32_t token);
 bool ae_constraint_may_end(const ae_constraint *constraint);
-/* The text may end and nothing can follow. */
+/* Whether the text may end and nothing can follow. */
 bool ae_constraint_is_complete(const ae_constraint *constraint);
-/* Bit t % 64 of word t / 64: token t may come next. [(n_vocab + 63) / 64], valid until the next call. *n: how many; 0
- * also where the limits of the automaton leave no answer. NULL if no text can continue. */
+/* Returns the mask [(n_vocab + 63) / 64], in which bit t % 64 of word t / 64 says that token t may come next; valid until the
+ * next call. *n: number of these tokens; 0 also if the limits of the automaton leave no answer. Returns NULL if no text can
+ * continue. */
 const uint64_t *ae_constraint_mask(ae_constraint *constraint, uint32_t *n);
 /* Copies logits [n_vocab] to out [n_vocab], with -infinity for tokens that may not come next. with_end: end-of-generation
  * tokens may come where the text may end. Returns how many tokens may come. */
@@ -59,10 +60,11 @@ uint32_t ae_constraint_apply(ae_constraint *constraint, const float *logits, boo
 /* Returns the current state, from which ae_constraint_behind walks drafts. States are valid until the current state moves or a
  * mask is computed. */
 ae_gstate ae_constraint_now(const ae_constraint *constraint);
-/* Returns the state after a token at `state`. AE_GSTATE_DEAD: not allowed; AE_GSTATE_FULL: no room to tell. */
+/* Returns the state after a token at `state`. AE_GSTATE_DEAD: the token is not allowed; AE_GSTATE_FULL: there is no room to
+ * find out. */
 ae_gstate ae_constraint_behind(ae_constraint *constraint, ae_gstate state, int32_t token);
 bool ae_constraint_may_end_at(const ae_constraint *constraint, ae_gstate state);
-/* Returns the longest token whose bytes are all that can follow at `state`, *next the state after it; -1 where there is a
+/* Returns the longest token whose bytes are all that can follow at `state`, and in *next the state after it; -1 if there is a
  * choice. */
 int32_t ae_constraint_forced(ae_constraint *constraint, ae_gstate state, ae_gstate *next);
 

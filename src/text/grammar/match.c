@@ -66,7 +66,7 @@ void ae_matcher_free(ae_matcher *m)
 
 aerie_status ae_grammar_check_start(const ae_grammar *grammar, aerie_error *error)
 {
-    ae_matcher m; /* its memory is zero pages, of which a start touches few */
+    ae_matcher m; /* its memory is zero pages, of which making a start state touches few */
     AE_TRY(ae_matcher_init(&m, grammar, error));
     ae_matcher_free(&m);
     return AERIE_OK;
@@ -125,7 +125,7 @@ static uint32_t state_slot(const ae_matcher *m, const uint32_t *cells, uint32_t 
     return at;
 }
 
-/* Returns the state that is this set of stacks (sorted here). */
+/* Returns the state for this set of stacks (sorted here). */
 static ae_gstate state_of(ae_matcher *m, uint32_t *cells, uint32_t n, bool may_end)
 {
     bool found;
@@ -200,7 +200,7 @@ static void expand(closure *c, uint32_t cell)
 
 static closure closure_begin(ae_matcher *m)
 {
-    if (++m->stamp == 0) { /* wrapped around: old stamps must not look new */
+    if (++m->stamp == 0) { /* the counter has wrapped around: old stamps must not look new */
         memset(m->cell_stamp, 0, AE_MATCHER_CELLS * sizeof *m->cell_stamp);
         m->stamp = 1;
     }
@@ -239,7 +239,7 @@ void ae_matcher_flush(ae_matcher *m)
 {
     const ae_gstate_entry root = m->current < AE_GSTATE_FIRST ? (ae_gstate_entry){0} : m->states[m->current];
     const uint32_t n_cells = m->n_cells;
-    /* mark: a tail has a lower index than the cells on it, so one downward sweep is enough */
+    /* marks cells: a tail has a lower index than the cells on it, so one downward sweep is enough */
     closure_begin(m);
     for (uint32_t i = 0; i < root.n; i++) {
         m->list[i] = m->configs[root.first + i];
@@ -248,7 +248,7 @@ void ae_matcher_flush(ae_matcher *m)
     for (uint32_t c = n_cells; c-- > 1;)
         if (m->cell_stamp[c] == m->stamp && m->cell_tail[c]) m->cell_stamp[m->cell_tail[c]] = m->stamp;
     forget(m);
-    /* move in ascending order: a cell never moves to a higher index */
+    /* moves cells in ascending order: a cell never moves to a higher index */
     m->work[0] = 0;
     for (uint32_t c = 1; c < n_cells; c++)
         if (m->cell_stamp[c] == m->stamp) m->work[c] = cell_of(m, m->cell_node[c], m->work[m->cell_tail[c]]);

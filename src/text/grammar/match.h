@@ -29,8 +29,8 @@ typedef uint32_t ae_gstate;
 #define AE_MATCHER_CELLS (1u << 16)
 #define AE_MATCHER_STATES (1u << 14)
 #define AE_MATCHER_CONFIGS (1u << 18)
-#define AE_MATCHER_MAX_STACKS 4096   /* stacks of a state; a step to more is AE_GSTATE_DEAD and sets limit_hit */
-#define AE_MATCHER_MAX_VISITED 16384 /* stacks visited to find those of a state */
+#define AE_MATCHER_MAX_STACKS 4096   /* most stacks of a state; a step to more is AE_GSTATE_DEAD and sets limit_hit */
+#define AE_MATCHER_MAX_VISITED 16384 /* most stacks visited to find those of a state */
 
 typedef struct ae_gstate_entry {
     uint32_t first, n; /* configs[first..first + n): cells in ascending order */
@@ -58,7 +58,7 @@ typedef struct ae_matcher {
  * the errors of ae_matcher_init, without keeping a matcher. */
 aerie_status ae_grammar_check_start(const ae_grammar *grammar, aerie_error *error);
 
-/* The current state is the grammar's beginning. MEMORY; LIMIT when even that is too ambiguous. */
+/* Sets the current state to the grammar's beginning. MEMORY; LIMIT if even that state has too many stacks. */
 aerie_status ae_matcher_init(ae_matcher *matcher, const ae_grammar *grammar, aerie_error *error);
 void ae_matcher_free(ae_matcher *matcher);
 /* Returns the bytes of memory that a matcher takes. */
@@ -66,8 +66,8 @@ size_t ae_matcher_bytes(const ae_grammar *grammar);
 
 /* Returns to the beginning; cached states are kept. Returns false if there is not enough room even without them. */
 bool ae_matcher_restart(ae_matcher *matcher);
-/* Moves the current state along the bytes of a token; there must be room for the states after all of them at once. false,
- * without a move: not a text of the grammar, or limit_hit. */
+/* Moves the current state along the bytes of a token; there must be room for the states after all of them at once. Returns
+ * false, without a move, if the text does not match the grammar, or if limit_hit is set. */
 bool ae_matcher_advance(ae_matcher *matcher, const char *bytes, size_t n);
 /* Forgets all states but the current one. */
 void ae_matcher_flush(ae_matcher *matcher);
@@ -83,12 +83,12 @@ static inline ae_gstate ae_matcher_step(ae_matcher *m, ae_gstate state, uint8_t 
     return next ? next : ae_matcher_find_step(m, state, class);
 }
 
-/* May a text end at this state? */
+/* Whether a text may end at this state. */
 static inline bool ae_matcher_may_end(const ae_matcher *m, ae_gstate state)
 {
     return state >= AE_GSTATE_FIRST && m->states[state].may_end;
 }
-/* May a text end at this state, and can nothing follow? */
+/* Whether a text may end at this state and nothing can follow. */
 static inline bool ae_matcher_is_complete(const ae_matcher *m, ae_gstate state)
 {
     return ae_matcher_may_end(m, state) && !m->states[state].n;

@@ -88,7 +88,7 @@ static bool is_end(const walk *w, uint32_t context, uint32_t node)
     return !context && node == w->piece.end;
 }
 
-/* Follows moves without a choice, calls and returns. */
+/* Follows calls, returns and moves that leave no choice. */
 static void settle(walk *w, uint32_t *context, uint32_t *node)
 {
     for (uint32_t i = 0; is_good(w) && !is_end(w, *context, *node); i++) {
@@ -175,7 +175,8 @@ static void find_useful(const walk *w, uint32_t *node, uint32_t *first, uint32_t
     uint32_t n = 0;
     for (uint32_t i = 0; i < w->n_steps; i++) first[w->steps[i].to + 1]++;
     for (uint32_t i = 0; i < w->places.n; i++) first[i + 1] += first[i];
-    for (uint32_t i = w->n_steps; i-- > 0;) order[--first[w->steps[i].to + 1]] = i; /* first[p + 1] is now where p begins */
+    /* first[p + 1] is now the index at which the steps into p begin */
+    for (uint32_t i = w->n_steps; i-- > 0;) order[--first[w->steps[i].to + 1]] = i;
     for (uint32_t i = 0; i < w->places.n; i++) {
         node[i] = is_final(w, i) ? 0 : AE_GNONE;
         if (node[i] == 0) work[n++] = i;

@@ -31,7 +31,7 @@ static ae_gpiece between(ae_schema *s, char lo, char hi)
     return ae_gbuild_class(&s->b, &(ae_grange){(uint32_t)lo, (uint32_t)hi}, 1);
 }
 
-/* Is the rule there? If not it is made, to be defined by the caller. */
+/* Whether the rule exists. If not, it is added, and the caller must define it. */
 static bool have(ae_schema *s, uint32_t *rule)
 {
     if (*rule != AE_GNONE) return true;
@@ -67,7 +67,7 @@ static ae_gpiece hex(ae_schema *s, const char *extra)
     return ae_gbuild_class(&s->b, ranges, n);
 }
 
-/* \uNNNN: of the basic plane but for surrogates, or a pair of these. */
+/* Matches \uNNNN for a character of the basic plane other than surrogates, or for a pair of surrogates. */
 static ae_gpiece unicode_escape(ae_schema *s)
 {
     const ae_gpiece choices = ae_gbuild_never(&s->b);
@@ -106,7 +106,7 @@ uint32_t ae_schema_any_string(ae_schema *s)
     return s->string;
 }
 
-/* How a character that cannot stand in a string for itself is written. */
+/* Writes the escape of a character that cannot stand in a string itself. */
 static void spell(uint32_t code, char out[8])
 {
     static const char shorts[] = "\"\"\\\\b\bf\fn\nr\rt\t"; /* letter, character */
@@ -155,7 +155,7 @@ ae_gpiece ae_schema_char(ae_schema *s, const ae_grange *ranges, size_t n)
     return choices.start == AE_GNONE ? whole : choices;
 }
 
-/* The bytes of a string's inside. */
+/* Writes the bytes of a string as they stand between its quotation marks. */
 static void spell_text(ae_buf *out, const char *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -183,7 +183,7 @@ ae_gpiece ae_schema_text(ae_schema *s, const char *bytes, size_t n)
 
 /* ---- Numbers and any value --------------------------------------------------------------------------------------- */
 
-/* Digits of a number, at most so many unless the standard is asked for: small models would write them without end. */
+/* Matches digits of a number, at most `most` unless the standard is asked for: small models would write them without end. */
 static ae_gpiece digits_to(ae_schema *s, uint32_t min, uint32_t most)
 {
     return ae_gbuild_repeat(&s->b, between(s, '0', '9'), min, s->standard ? AE_GNONE : most);
@@ -208,7 +208,7 @@ uint32_t ae_schema_any_number(ae_schema *s)
     if (!have(s, &s->number)) {
         ae_gpiece fraction = then(s, text(s, "."), digits_to(s, 1, AE_SCHEMA_DIGITS));
         ae_gpiece exponent = then(s, one_of(s, "eE"), ae_gbuild_repeat(&s->b, one_of(s, "+-"), 0, 1));
-        exponent = then(s, exponent, digits_to(s, 1, 3)); /* doubles have no longer ones */
+        exponent = then(s, exponent, digits_to(s, 1, 3)); /* no double has a longer exponent */
         fraction = then(s, ae_gbuild_repeat(&s->b, fraction, 0, 1), ae_gbuild_repeat(&s->b, exponent, 0, 1));
         ae_gbuild_define(&s->b, s->number, then(s, whole_number(s), fraction));
     }
@@ -283,7 +283,7 @@ static void write_text(ae_buf *out, const char *bytes, size_t n)
 
 static void write_value(ae_schema *s, ae_buf *out, const json_t *value, int depth);
 
-/* AE_GWORD_CALL: where white space may stand. */
+/* Writes a value. AE_GWORD_CALL marks the places where white space may stand. */
 static void write_members(ae_schema *s, ae_buf *out, const json_t *value, int depth)
 {
     static const char ws[] = {(char)AE_GWORD_CALL, 0};
@@ -373,7 +373,7 @@ static uint32_t add_keys(key_node *nodes, const char *const *keys, size_t n)
         for (const char *p = keys[i]; *p;) {
             uint32_t code;
             p += ae_utf8_decode(p, strlen(p), &code);
-            /* sorted keys share only the way to the last child */
+            /* sorted keys share only the path to the last child */
             if (nodes[at].last_child == AE_GNONE || nodes[nodes[at].last_child].code != code) {
                 nodes[count] = (key_node){code, AE_GNONE, AE_GNONE, AE_GNONE, false};
                 if (nodes[at].last_child != AE_GNONE) nodes[nodes[at].last_child].sibling = count;
@@ -387,7 +387,8 @@ static uint32_t add_keys(key_node *nodes, const char *const *keys, size_t n)
     return count;
 }
 
-/* Behind each node: a child, the end of a string that is not a key, or anything else and then whatever. */
+/* Adds the moves after each node: to a child, to the end of a string that is not a key, or by any other character to arbitrary
+ * text. */
 static ae_gpiece keys_piece(ae_schema *s, const key_node *nodes, uint32_t n, uint32_t *starts, ae_grange *ranges)
 {
     ae_gpiece out = {AE_GNONE, AE_GNONE}, quote = text(s, "\""), end = text(s, "\"");

@@ -12,12 +12,12 @@ typedef struct lengths {
     uint32_t min, max;
 } lengths;
 
-/* A state is 8 * characters + phase. */
+/* A state is 8 * characters + phase; these are the phases. */
 enum {
     BEFORE,    /* the opening quotation mark */
     INSIDE,
     ESCAPED,   /* after a backslash */
-    HEX,       /* four of these: before so many hex digits, less one */
+    HEX,       /* four states: before so many hex digits, less one */
     AFTER = 7, /* the closing quotation mark */
 };
 
@@ -31,7 +31,7 @@ static uint32_t step_length(const void *context, uint32_t state, uint8_t byte)
     if (phase > HEX) return state - 1;
     if (phase == HEX) return 8 * n + INSIDE;
     if (byte == '"') return n >= l->min ? AFTER : AE_GNONE;
-    if ((byte & 0xC0) == 0x80) return state; /* belongs to a character that was counted */
+    if ((byte & 0xC0) == 0x80) return state; /* the byte belongs to a character that was already counted */
     const uint32_t more = l->max == AE_GNONE && n == l->min ? n : n + 1;
     return more > l->max ? AE_GNONE : 8 * more + (byte == '\\' ? ESCAPED : INSIDE);
 }
@@ -79,7 +79,7 @@ bool ae_schema_multiples(ae_schema *s, ae_gpiece *piece, const ae_schema_multipl
 
 enum { MAX_FACTOR = 65536, MAX_PLACES = 9 };
 
-/* value > 0 as factor / 10^places. Returns false if it does not fit. */
+/* Reads value > 0 as factor / 10^places. Returns false if it does not fit. */
 static bool read_multiple(const json_t *value, uint64_t *factor, uint32_t *places)
 {
     char digits[AE_DOUBLE_TEXT + 24];
@@ -101,7 +101,7 @@ static bool read_multiple(const json_t *value, uint64_t *factor, uint32_t *place
     return true;
 }
 
-/* The least common multiple of both. Returns false if it is too large. */
+/* Replaces *m by the least common multiple of both. Returns false if it is too large. */
 static bool join(ae_schema_multiple *m, uint64_t factor, uint32_t places)
 {
     uint64_t a = m->factor, b = factor, x, y;

@@ -56,7 +56,7 @@ static ae_gpiece same_length(ae_schema *s, const char *lo, const char *hi, uint3
     return choices;
 }
 
-/* From lo to hi; without a highest one if !bounded. */
+/* Matches whole numbers from lo to hi; without a highest one unless `bounded`. */
 static ae_gpiece whole_between(ae_schema *s, uint64_t lo, uint64_t hi, bool bounded)
 {
     if (bounded && lo > hi) return nothing;
@@ -68,7 +68,7 @@ static ae_gpiece whole_between(ae_schema *s, uint64_t lo, uint64_t hi, bool boun
         const uint64_t a = lo > least ? lo : least, b = bounded && hi < most ? hi : most;
         if (a > b) continue;
         if (!bounded && !s->standard && n > AE_SCHEMA_DIGITS && power > lo) break;
-        if (n == 20) { /* longer than any lower bound is */
+        if (n == 20) { /* these numbers are longer than any lower bound */
             const uint32_t more = s->standard ? AE_GNONE : 19;
             if (!bounded) ae_gbuild_or(&s->b, choices, ae_gbuild_then(&s->b, digit(s, '1', '9'), digits(s, 19, more)));
             continue;
@@ -87,24 +87,25 @@ static char digit_at(const decimal *d, size_t k)
     return k < strlen(d->fraction) ? d->fraction[k] : '0';
 }
 
-/* A fraction may end after k digits that are the bound's own: is the number on the right side of it? */
+/* Whether a fraction may end after k digits that are the bound's own: whether the number is then on the right side of the
+ * bound. */
 static bool may_end(const decimal *lo, const decimal *hi, bool tight_lo, bool tight_hi, size_t k)
 {
     if (tight_lo && (k < strlen(lo->fraction) || lo->strict)) return false;
     return !tight_hi || k < strlen(hi->fraction) || !hi->strict;
 }
 
-/* Returns the texts that may follow the whole part: nothing, or a point and digits. lo, hi: bounds whose whole part it is, or
- * NULL. */
+/* Matches what may follow the whole part: nothing, or a point and digits. lo, hi: bounds with the same whole part, or NULL. */
 static ae_gpiece fraction_between(ae_schema *s, const decimal *lo, const decimal *hi)
 {
     static const decimal none = {0, "", false};
     const size_t n_lo = lo ? strlen(lo->fraction) : 0, n_hi = hi ? strlen(hi->fraction) : 0, n_own = n_lo > n_hi ? n_lo : n_hi;
     const size_t n = s->standard || n_own > AE_SCHEMA_DIGITS ? n_own : AE_SCHEMA_DIGITS;
     const uint32_t start = ae_gbuild_empty(&s->b).start, end = ae_gbuild_empty(&s->b).start;
-    uint32_t nodes[AE_DOUBLE_TEXT + 1][2][2]; /* [k][a][b] after k digits; a, b: they are those of lo, hi */
+    uint32_t nodes[AE_DOUBLE_TEXT + 1][2][2]; /* nodes[k][a][b]: after k digits; a: they are the first digits of lo; b: they are
+                                               * the first digits of hi */
     const ae_gpiece point = ae_gbuild_text(&s->b, ".");
-    const ae_gpiece first = ae_gbuild_empty(&s->b); /* after the point, where one digit must follow */
+    const ae_gpiece first = ae_gbuild_empty(&s->b); /* after the point, where at least one digit must follow */
     if (may_end(lo ? lo : &none, hi ? hi : &none, lo, hi, 0)) ae_gbuild_move(&s->b, start, end);
     ae_gbuild_move(&s->b, start, point.start);
     ae_gbuild_move(&s->b, point.end, first.start);
@@ -119,15 +120,15 @@ static ae_gpiece fraction_between(ae_schema *s, const decimal *lo, const decimal
                 for (char d = '0'; d <= '9' && (s->standard || k < n); d++) {
                     if ((a && d < digit_at(lo, k)) || (b && d > digit_at(hi, k))) continue;
                     const int tight_lo = a && d == digit_at(lo, k), tight_hi = b && d == digit_at(hi, k);
-                    /* after the last digit of the bounds the walk stays, if the standard is asked for; the first digit leads to
-                     * a node that may end */
+                    /* after the last digit of the bounds the walk stays in place, if the standard is asked for; the first digit
+                     * leads to a node that may end */
                     const size_t next = k < n ? k + 1 : n ? n : 0;
                     const ae_gpiece step = digit(s, d, d);
                     if (n) {
                         ae_gbuild_move(&s->b, begin ? first.start : nodes[k][a][b], step.start);
                         ae_gbuild_move(&s->b, step.end, nodes[next][tight_lo][tight_hi]);
                     } else {
-                        /* no digits in the bounds: one node for "some digits were read" */
+                        /* the bounds have no digits: a single node means "some digits were read" */
                         ae_gbuild_move(&s->b, nodes[0][a][b], step.start);
                         if (begin) ae_gbuild_move(&s->b, first.start, step.start);
                         ae_gbuild_move(&s->b, step.end, nodes[0][tight_lo][tight_hi]);
@@ -178,7 +179,7 @@ static bool read_bound(ae_schema *s, const json_t *schema, const char *keyword, 
 {
     const json_t *value = json_object_get(schema, keyword);
     char digits_of[AE_DOUBLE_TEXT + 24];
-    if (!value || json_is_boolean(value)) return false; /* draft 4 says exclusiveMinimum: true beside minimum */
+    if (!value || json_is_boolean(value)) return false; /* in draft 4, exclusiveMinimum is a boolean that accompanies minimum */
     if (!json_is_number(value)) {
         ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"%s\" is a number", keyword);
         return false;
@@ -225,7 +226,7 @@ static bool is_equal(const bound *a, const bound *b)
     return a->negative == b->negative && !compare_sizes(&a->size, &b->size);
 }
 
-/* The narrower of the bounds of all conjuncts. */
+/* Finds the narrowest bounds of all conjuncts. */
 static void gather(ae_schema *s, const ae_conjuncts *set, bound *lo, bound *hi)
 {
     static const struct {
@@ -260,7 +261,7 @@ static ae_gpiece between_bounds(ae_schema *s, const ae_conjuncts *set, bool frac
         const ae_gpiece p = sizes_between(s, from, hi.there ? &hi.size : NULL, fractions);
         if (p.start != AE_GNONE) ae_gbuild_or(&s->b, choices, p), any = true;
     }
-    if (!lo.there || lo.negative) { /* below zero, which itself has no sign */
+    if (!lo.there || lo.negative) { /* handles numbers below zero; zero itself has no sign */
         const decimal *from = hi.there && hi.negative ? &hi.size : &above_zero;
         const ae_gpiece p = sizes_between(s, from, lo.there ? &lo.size : NULL, fractions);
         if (p.start != AE_GNONE) ae_gbuild_or(&s->b, choices, ae_gbuild_then(&s->b, ae_gbuild_text(&s->b, "-"), p)), any = true;

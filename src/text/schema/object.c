@@ -28,13 +28,13 @@ static ae_gpiece open_with(ae_schema *s, const char *bracket)
 /* ---- Objects --------------------------------------------------------------------------------------------- */
 
 typedef struct members {
-    json_t *names;     /* object, in order: true where required */
-    uint32_t other;    /* rule of an additional member; AE_GNONE: none is possible */
+    json_t *names;     /* an object with the names in order; the value is true if the member is required */
+    uint32_t other;    /* rule for the value of an additional member; AE_GNONE: none is possible */
     uint32_t min, max; /* number of members */
     bool failed;
 } members;
 
-/* The schema of the member with that name by all conjuncts; NULL: of any other name. */
+/* Collects what all conjuncts say about the member with that name; name NULL: about a member with any other name. */
 static void member_set(ae_schema *s, const ae_conjuncts *set, const char *name, ae_conjuncts *out)
 {
     *out = (ae_conjuncts){.n = 0};
@@ -97,8 +97,8 @@ static void find_other(ae_schema *s, const ae_conjuncts *set, members *m)
     ae_gbuild_define(&s->b, m->other, member(s, key, value));
 }
 
-/* Reads minProperties and maxProperties. With named properties, only bounds that these fulfil anyway are possible;
- * otherwise the schema is refused. */
+/* Reads minProperties and maxProperties. With named properties, only bounds that these meet anyway are supported; otherwise the
+ * schema is refused. */
 static void check_counts(ae_schema *s, const ae_conjuncts *set, members *m)
 {
     uint32_t n_required = 0;
@@ -121,7 +121,7 @@ static void check_counts(ae_schema *s, const ae_conjuncts *set, members *m)
                             "minProperties and maxProperties are possible only of objects without named properties");
 }
 
-/* All members are additional ones. */
+/* Matches objects that have only additional members. */
 static ae_gpiece object_of_others(ae_schema *s, const members *m)
 {
     if (m->max < m->min || (m->other == AE_GNONE && m->min)) return nothing;
@@ -137,7 +137,7 @@ static ae_gpiece object_of_others(ae_schema *s, const members *m)
     return ae_gbuild_then(&s->b, all, ae_gbuild_text(&s->b, "}"));
 }
 
-/* Named properties in their order. Node `none`: no member was written yet; `some`: at least one. */
+/* Matches objects with named properties, in their order. Node `none`: no member was written yet; `some`: at least one. */
 static ae_gpiece object_of_names(ae_schema *s, const ae_conjuncts *set, const members *m)
 {
     const ae_gpiece open = open_with(s, "{"), close = ae_gbuild_text(&s->b, "}");
@@ -203,7 +203,7 @@ ae_gpiece ae_schema_object(ae_schema *s, const ae_conjuncts *set)
 static const json_t *prefix_of(const json_t *schema)
 {
     const json_t *prefix = json_object_get(schema, "prefixItems"), *items = json_object_get(schema, "items");
-    return prefix ? prefix : json_is_array(items) ? items : NULL; /* a list of items is how it was written before 2020 */
+    return prefix ? prefix : json_is_array(items) ? items : NULL; /* before 2020 a list of items was written this way */
 }
 
 static const json_t *rest_of(const json_t *schema)
@@ -212,7 +212,7 @@ static const json_t *rest_of(const json_t *schema)
     return json_is_array(items) ? json_object_get(schema, "additionalItems") : items;
 }
 
-/* The schema of item i by all conjuncts; the same for all items from the longest prefix on. */
+/* Collects what all conjuncts say about item i; it is the same for all items after the longest prefix. */
 static void item_set(ae_schema *s, const ae_conjuncts *set, size_t index, ae_conjuncts *about)
 {
     *about = (ae_conjuncts){.n = 0};
@@ -251,7 +251,7 @@ static bool count_items(ae_schema *s, const ae_conjuncts *set, uint32_t *min, ui
 
 enum { MAX_UNIQUE = 64, MAX_UNIQUE_STEPS = 16384 };
 
-/* Returns the conjunct that wants items to differ, NULL if none does. */
+/* Returns the conjunct that demands different items, NULL if none does. */
 static const json_t *wants_unique(ae_schema *s, const ae_conjuncts *set)
 {
     const json_t *wanting = NULL;
@@ -264,7 +264,7 @@ static const json_t *wants_unique(ae_schema *s, const ae_conjuncts *set)
     return wanting;
 }
 
-/* The rules of the different values that items can have, into rules [MAX_UNIQUE]. Returns false if they are not few. */
+/* Finds the rules of the different values that items can have: rules [MAX_UNIQUE]. Returns false if there are too many. */
 static bool unique_rules(ae_schema *s, const ae_conjuncts *set, uint32_t *rules, uint32_t *n)
 {
     ae_conjuncts about;
@@ -289,7 +289,7 @@ static bool unique_rules(ae_schema *s, const ae_conjuncts *set, uint32_t *rules,
     return few;
 }
 
-/* Steps from the sets of up to max - 1 values to larger ones; MAX_UNIQUE_STEPS + 1 if there are more than that. */
+/* Counts the steps from the sets of up to max - 1 values to larger ones; MAX_UNIQUE_STEPS + 1 if there are more than that. */
 static uint32_t count_steps(uint32_t n, uint32_t max)
 {
     uint64_t sets = 1, steps = 0; /* sets of i values */
@@ -301,12 +301,12 @@ static uint32_t count_steps(uint32_t n, uint32_t max)
     return (uint32_t)steps;
 }
 
-/* Returns a node for each set of values that were written. rules [n]: the values. */
+/* Matches arrays of different items, with a node for each set of values that were written. rules [n]: the values. */
 static ae_gpiece unique_array(ae_schema *s, const uint32_t *rules, uint32_t n, uint32_t min, uint32_t max)
 {
     const ae_gpiece open = open_with(s, "["), close = ae_gbuild_text(&s->b, "]"), last = ae_schema_ws(s);
-    ae_gkeys sets = {0}; /* low and high half of the set, its size */
-    ae_buf nodes = {0};  /* uint32_t for each set: where it leads on */
+    ae_gkeys sets = {0}; /* triples: low and high half of the set, and its size */
+    ae_buf nodes = {0};  /* for each set, the uint32_t node at which the array continues */
     ae_gbuild_move(&s->b, last.end, close.start);
     ae_buf_add(&nodes, &open.end, sizeof open.end);
     if (ae_gkeys_add(&sets, 0, 0, 0) == AE_GNONE) ae_schema_fail_memory(s);
@@ -365,7 +365,7 @@ ae_gpiece ae_schema_array(ae_schema *s, const ae_conjuncts *set)
     const ae_gpiece open = open_with(s, "["), close = ae_gbuild_text(&s->b, "]");
     const ae_gpiece last = ae_schema_ws(s);
     ae_gbuild_move(&s->b, last.end, close.start);
-    /* `at`: after i items. Without a maximum the last one explicit is followed by a loop. */
+    /* `at`: the node after i items. Without a maximum, a loop follows the last item with a schema of its own. */
     uint32_t at = open.end, n = (uint32_t)(min > n_prefix ? min : n_prefix);
     if (!n) n = 1;
     if (max != AE_GNONE) n = max;
@@ -424,7 +424,7 @@ static const struct format {
      "|" H16S("1,4") ":" H16S("0,1") IPV4 "|" H16S("1,5") ":" IPV4 ")$"},
 };
 
-/* NULL: one that we do not know, passed over. */
+/* Returns the pattern of a format; NULL: we do not know the format, and it is ignored. */
 static const char *format_pattern(ae_schema *s, const json_t *schema, const json_t *format)
 {
     for (size_t i = 0; json_is_string(format) && i < sizeof formats / sizeof *formats; i++)

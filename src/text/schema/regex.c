@@ -23,7 +23,7 @@ typedef struct regex {
     const json_t *schema;
     uint32_t depth;
     uint32_t any;        /* rule: any character; AE_GNONE until needed */
-    ranges class, named; /* the class being read, and \d or the like in it; not on the stack, which may be deep */
+    ranges class, named; /* the class that is being read, and \d or the like in it; here, since the stack may be deep */
 } regex;
 
 static void fail(regex *r, aerie_status status, const char *sentence)
@@ -64,7 +64,7 @@ static void add_ranges(regex *r, ranges *out, const ae_grange *items, size_t n)
 
 static void negate(ranges *x)
 {
-    ae_grange other[MAX_RANGES + 1]; /* this function calls nothing deep */
+    ae_grange other[MAX_RANGES + 1]; /* fits the stack: nothing deep is called from here */
     const size_t n = ae_granges_negate(x->items, ae_granges_normalize(x->items, x->n), other);
     memcpy(x->items, other, n * sizeof *other);
     x->n = n;
@@ -107,7 +107,7 @@ static uint32_t read_hex(regex *r, int n)
     return value;
 }
 
-/* Behind a backslash: a single character. */
+/* Reads the rest of an escape that stands for a single character. */
 static uint32_t read_escape(regex *r, bool in_class)
 {
     static const char letters[] = "nrtfv", codes[] = "\n\r\t\f\v";
@@ -150,7 +150,7 @@ static uint32_t read_plain(regex *r)
     return code;
 }
 
-/* One member of a class; *single: it can begin or end a range. */
+/* Reads one member of a class; *single: whether it can begin or end a range. */
 static uint32_t read_class_char(regex *r, ranges *out, bool *single)
 {
     *single = true;

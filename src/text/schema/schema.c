@@ -23,7 +23,8 @@ static void add_step(ae_buf *path, const char *key)
     }
 }
 
-/* The place of `target` below `at`, appended as a JSON pointer. Deep documents were refused by the reader of JSON. */
+/* Appends the place of `target` below `at` to path, as a JSON pointer. Documents that are too deep were refused when the JSON
+ * was read. */
 static bool find_place(const json_t *at, const json_t *target, ae_buf *path)
 {
     const size_t before = path->n;
@@ -48,7 +49,7 @@ static bool find_place(const json_t *at, const json_t *target, ae_buf *path)
     return false;
 }
 
-/* Names come from the document: a message stays one line all the same. */
+/* Replaces line breaks: names come from the document, and a message must stay on one line. */
 static void one_line(char *text)
 {
     for (; *text; text++)
@@ -88,7 +89,7 @@ void ae_schema_fail(ae_schema *s, aerie_status status, const json_t *schema, con
 #define MAX_WARNINGS 8
 #define MAX_COUNT AE_GRAMMAR_MAX_NODES
 
-/* Is this the first time? Afterwards it is not. */
+/* Whether this warning is new. It counts as given afterwards. */
 static bool is_new_warning(ae_schema *s, const void *schema, const void *what)
 {
     const void *const pair[2] = {schema, what}, *const *seen = (const void *const *)(const void *)s->warned.data;
@@ -162,7 +163,7 @@ uint32_t ae_schema_count(ae_schema *s, const json_t *schema, const char *keyword
 /* ---- Keywords ------------------------------------------------------------------------------------------------- */
 
 static const char *const known[] = {
-    /* first those that say something of a value by themselves, N_SAYING of them */
+    /* the first N_SAYING keywords constrain a value by themselves */
     "type",
     "enum",
     "const",
@@ -217,7 +218,7 @@ static const char *const known[] = {
 
 enum { N_SAYING = 26 };
 
-/* Whether the schema says something of a value besides what its $ref leads to. */
+/* Whether the schema constrains a value itself, apart from what its $ref leads to. */
 static bool says_something(const json_t *schema)
 {
     for (size_t i = 0; i < N_SAYING; i++)
@@ -248,7 +249,7 @@ static void check_keywords(ae_schema *s, const json_t *schema)
 
 /* ---- References ------------------------------------------------------------------------------------------------- */
 
-/* One step of a pointer (up to / or the end), ~ and % resolved, into key [size]. */
+/* Reads one step of a pointer (up to / or the end) into key [size], and resolves ~ and %. */
 static bool read_step(const char **at, char *key, size_t size)
 {
     size_t n = 0;
@@ -290,7 +291,7 @@ static const json_t *resolve(ae_schema *s, const json_t *schema, const char *ref
     return at;
 }
 
-/* Schemas on the way to the one being added: one that comes again refers to itself. */
+/* The schemas on the way to the one being added: a schema that occurs again refers to itself. */
 typedef struct way {
     const json_t *schema;
     const struct way *before;
@@ -361,7 +362,7 @@ static unsigned type_named(const char *name)
     return 0;
 }
 
-/* Types that a schema's "type" leaves. */
+/* Returns the types that a schema's "type" allows. */
 static unsigned declared_types(ae_schema *s, const json_t *schema)
 {
     const json_t *type = json_object_get(schema, "type");
@@ -382,7 +383,7 @@ static unsigned declared_types(ae_schema *s, const json_t *schema)
     return bits;
 }
 
-/* Types that its other keywords are about. */
+/* Returns the types that the schema's other keywords are about. */
 unsigned ae_schema_implied(const json_t *schema)
 {
     static const struct {
@@ -413,7 +414,7 @@ unsigned ae_schema_types(ae_schema *s, const ae_conjuncts *set)
 {
     static const char *const declaring[] = {"type", "enum", "const"};
     unsigned bits = AE_JSON_ALL, implied = 0;
-    bool declared = false; /* or there are values, which have their types */
+    bool declared = false; /* or if there are values, whose types are known */
     for (size_t i = 0; i < set->n; i++) {
         bits &= declared_types(s, set->items[i].schema);
         for (size_t k = 0; k < 3; k++) declared |= json_object_get(set->items[i].schema, declaring[k]) != NULL;
@@ -464,7 +465,7 @@ const json_t *ae_schema_alternatives(ae_schema *s, const json_t *schema)
     return list;
 }
 
-/* Has enum or const, and no alternatives are left to choose. */
+/* Whether the set has enum or const, and no alternatives are left to choose. */
 static bool is_values(ae_schema *s, const ae_conjuncts *set)
 {
     for (size_t i = 0; i < set->n && ae_schema_ok(s); i++)
@@ -477,7 +478,8 @@ static bool compile_set(ae_schema *s, const ae_conjuncts *set, ae_gpiece choices
     for (size_t i = 0; i < set->n && ae_schema_ok(s); i++) {
         const json_t *schema = set->items[i].schema, *list = set->items[i].chosen ? NULL : ae_schema_alternatives(s, schema);
         if (!list) continue;
-        ae_buf values = {0}; /* values of all alternatives that are a few values each: one tree, so one way, as in an enum */
+        ae_buf values = {0}; /* if all alternatives are a few values each: their values in one tree, as in an enum, so there is
+                              * one way to match */
         bool any = false;
         for (size_t k = 0; k < json_array_size(list) && ae_schema_ok(s); k++) {
             ae_conjuncts with = *set;
@@ -542,7 +544,7 @@ static bool grow_memos(ae_schema *s)
     return true;
 }
 
-/* Returns the memo of a set; *fresh: it was made now. */
+/* Returns the memo of a set; *fresh: whether it was just made. */
 static uint32_t memo_of(ae_schema *s, const ae_conjuncts *set, bool *fresh)
 {
     if (!grow_memos(s)) return AE_GNONE;
@@ -607,7 +609,7 @@ static uint32_t compile_root(ae_schema *s)
     return root;
 }
 
-/* A left-recursive rule: sets that alternatives lead back to. */
+/* Reports a left-recursive rule: sets that their own alternatives lead back to. */
 static aerie_status tell_cycle(ae_schema *s, aerie_status status)
 {
     for (uint32_t i = 0; s->b.cycle != AE_GNONE && i < s->n_memos; i++) {
@@ -619,7 +621,7 @@ static aerie_status tell_cycle(ae_schema *s, aerie_status status)
     return status;
 }
 
-/* max_count: larger ones are not enforced. */
+/* max_count: larger counts are not enforced. */
 static aerie_status from_schema(ae_grammar **out, const char *json, size_t n, const aerie_schema_params *params,
                                 uint32_t max_count, ae_buf *warnings, aerie_error *error)
 {
@@ -646,7 +648,8 @@ aerie_status ae_grammar_from_schema_with(ae_grammar **out, const char *json, siz
     *out = NULL;
     if (n > AE_GRAMMAR_MAX_TEXT)
         return ae_fail(error, AERIE_ERROR_LIMIT, "the schema has %zu bytes; %u are possible", n, AE_GRAMMAR_MAX_TEXT);
-    /* Counts are copies of what is counted: where all of them are too many together, the large ones go, then most. */
+    /* A count is as many copies of what it counts: if all counts together need too many, first the large ones are dropped, then
+     * most. */
     static const uint32_t max_counts[] = {MAX_COUNT, 1024, 32};
     const size_t n_before = warnings ? warnings->n : 0;
     aerie_status status = AERIE_OK;

@@ -64,8 +64,8 @@ typedef struct ae_schema {
     bool standard, strict;
     uint32_t max_count; /* larger counts are not enforced */
     ae_buf *warnings;   /* NULL: not wanted */
-    ae_buf warned;      /* what a warning was given for: pairs of const void *, schema and what of it */
-    aerie_error failure; /* for callers that take none: a pattern's is looked at here */
+    ae_buf warned;      /* the warnings that were given: pairs of const void *, the schema and the keyword */
+    aerie_error failure; /* of calls that pass no error on, such as a pattern's */
     uint32_t depth, work, n_compared;
     ae_schema_memo *memos; /* [n_memos] */
     uint32_t *memo_table;  /* [memo_table_size] memo + 1, or 0 */
@@ -95,18 +95,19 @@ __attribute__((format(printf, 4, 5)))
 #endif
 void ae_schema_fail(ae_schema *s, aerie_status status, const json_t *schema, const char *format, ...);
 void ae_schema_fail_memory(ae_schema *s);
-/* Something that is not enforced: a failure (UNSUPPORTED) if strict, else a warning, given once for each `what` of a schema. */
+/* Handles a keyword that is not enforced: fails (UNSUPPORTED) if strict, else adds a warning, once for each `what` of a
+ * schema. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 4, 5)))
 #endif
 void ae_schema_pass_over(ae_schema *s, const json_t *schema, const char *what, const char *format, ...);
-/* Turns the failure of a part that may be passed over into a warning. Returns false if it stays. */
+/* Turns the failure of a part that may be ignored into a warning. Returns false if the failure stays. */
 bool ae_schema_forgive(ae_schema *s, const json_t *schema, const char *what);
-/* Adds a schema (true, false, an object) with all it refers to. `from`: for messages. */
+/* Adds a schema (true, false, an object) with everything that it refers to. `from`: for messages. */
 void ae_schema_add(ae_schema *s, ae_conjuncts *set, const json_t *schema, const json_t *from);
 /* Returns the rule of a set; AE_GNONE when nothing satisfies it (or after a failure). */
 uint32_t ae_schema_compile(ae_schema *s, const ae_conjuncts *set);
-/* Types that a set leaves, and those that a schema's keywords other than "type" are about. */
+/* Returns the types that a set allows; and those that a schema's keywords other than "type" are about. */
 unsigned ae_schema_types(ae_schema *s, const ae_conjuncts *set);
 unsigned ae_schema_implied(const json_t *schema);
 /* Returns the list of alternatives (anyOf, oneOf) of a schema, NULL if it has none. */
@@ -116,22 +117,22 @@ uint32_t ae_schema_count(ae_schema *s, const json_t *schema, const char *keyword
 
 /* ---- values.c: lists of values, const json_t * in a buffer ------------------------------------- */
 
-/* Does a conjunct have enum or const? */
+/* Whether a conjunct has enum or const. */
 bool ae_schema_has_values(ae_schema *s, const ae_conjuncts *set);
-/* Adds the values that all conjuncts leave. */
+/* Adds the values that all conjuncts allow. */
 void ae_schema_add_values(ae_schema *s, const ae_conjuncts *set, ae_buf *values);
-/* Makes them one choice. Returns false if there are none. Frees the list. */
+/* Makes the values one choice. Returns false if there are none. Frees the list. */
 bool ae_schema_choose(ae_schema *s, ae_gpiece choices, ae_buf *values);
-/* Adds all values of a set that is at most `max` values, whether by enum and const, null and boolean, or alternatives of these.
- * Returns false if it is not, and values may hold some. */
+/* Adds all values of a set that has at most `max` values, by enum and const, null and boolean, or alternatives of these.
+ * Returns false if the set has more or other values; `values` may then hold some. */
 bool ae_schema_few(ae_schema *s, const ae_conjuncts *set, size_t max, ae_buf *values);
-/* One value as JSON has it: 1 is 1.0, and the order of keys does not matter. */
+/* Whether both are the same value in JSON: 1 is 1.0, and the order of keys does not matter. */
 bool ae_schema_same(const json_t *a, const json_t *b);
 
 /* ---- json.c: JSON itself --------------------------------------------------------------------- */
 
 ae_gpiece ae_schema_ws(ae_schema *s);
-/* Any value, object, array, string, number, integer; one character of a string. */
+/* Rules that match any value, object, array, string, number, integer; one character of a string. */
 uint32_t ae_schema_any(ae_schema *s);
 uint32_t ae_schema_any_object(ae_schema *s);
 uint32_t ae_schema_any_array(ae_schema *s);
@@ -139,13 +140,13 @@ uint32_t ae_schema_any_string(ae_schema *s);
 uint32_t ae_schema_any_number(ae_schema *s);
 uint32_t ae_schema_any_integer(ae_schema *s);
 uint32_t ae_schema_string_char(ae_schema *s);
-/* One character of normalized ranges, in a string, with its shortest escape. */
+/* Matches one character of normalized ranges, in a string, with its shortest escape. */
 ae_gpiece ae_schema_char(ae_schema *s, const ae_grange *ranges, size_t n);
-/* Returns a string, with its quotation marks. */
+/* Matches a string, with its quotation marks. */
 ae_gpiece ae_schema_text(ae_schema *s, const char *text, size_t n);
 /* One of n values. */
 ae_gpiece ae_schema_values(ae_schema *s, const json_t *const *values, size_t n);
-/* Returns a key that is none of the object's keys. */
+/* Matches a key that is none of the object's keys. */
 ae_gpiece ae_schema_other_key(ae_schema *s, const json_t *keys);
 
 /* ---- object.c, _number.c, _regex.c: one type each ------------------------------------------------- */
@@ -154,18 +155,19 @@ ae_gpiece ae_schema_object(ae_schema *s, const ae_conjuncts *set);
 ae_gpiece ae_schema_array(ae_schema *s, const ae_conjuncts *set);
 ae_gpiece ae_schema_string(ae_schema *s, const ae_conjuncts *set);
 ae_gpiece ae_schema_number(ae_schema *s, const ae_conjuncts *set, bool fractions);
-/* Returns a string that the regular expression matches; for messages, of `schema`. */
+/* Matches a string that the regular expression matches; schema: named in messages. */
 ae_gpiece ae_schema_regex(ae_schema *s, const char *text, size_t n, const json_t *schema);
 
 /* ---- monitor.c: what counts while the rest is matched -------------------------------------------- */
 
 #define AE_SCHEMA_MAX_PRODUCT 65536u /* pairs of a node and a count */
 
-/* The strings of `piece`, whose characters have their shortest escapes, of min to max characters (AE_GNONE: unlimited).
- * *piece.start is AE_GNONE if there are none. Returns false if too many combinations, and the piece is as it was. */
+/* Restricts `piece` to strings of min to max characters (AE_GNONE: unlimited); its characters must have their shortest escapes.
+ * *piece.start is AE_GNONE if there are none. Returns false, and leaves the piece unchanged, if there are too many
+ * combinations. */
 bool ae_schema_lengths(ae_schema *s, ae_gpiece *piece, uint32_t min, uint32_t max);
 
-/* The number that every number of a set is a multiple of: factor / 10^places. */
+/* The number, factor / 10^places, that all numbers of a set must be multiples of. */
 typedef struct ae_schema_multiple {
     uint32_t factor, places; /* factor 0: of nothing */
     const json_t *from;      /* for messages */
@@ -173,7 +175,8 @@ typedef struct ae_schema_multiple {
 
 /* Errors: FORMAT. A number that is too large or too small is passed over. */
 ae_schema_multiple ae_schema_multiple_of(ae_schema *s, const ae_conjuncts *set);
-/* The multiples among the numbers of `piece`; no exponent, and no more digits after the point than `places`. As above. */
+/* Restricts `piece` to multiples, without an exponent, and with no more digits after the point than `places`. Returns as
+ * above. */
 bool ae_schema_multiples(ae_schema *s, ae_gpiece *piece, const ae_schema_multiple *of);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "text/schema/schema.h"
 
-enum { MAX_COMPARISONS = 4000000 }; /* of values of several lists that hold at once, in the whole schema */
+enum { MAX_COMPARISONS = 4000000 }; /* most comparisons of values, in the whole schema, to find those that several lists have */
 
 static unsigned type_of(const json_t *value)
 {
@@ -21,7 +21,7 @@ static unsigned type_of(const json_t *value)
     }
 }
 
-/* schema == from: the value is of its enum. */
+/* schema == from: the value comes from the schema's own enum. */
 static bool is_allowed(const json_t *schema, const json_t *from, const json_t *value)
 {
     const json_t *list = json_object_get(schema, "enum"), *one = json_object_get(schema, "const");
@@ -30,7 +30,7 @@ static bool is_allowed(const json_t *schema, const json_t *from, const json_t *v
     return found && (!one || json_equal(one, value));
 }
 
-/* Returns how many values the other lists hold: each value of the first is looked for in them. */
+/* Returns how many values the other lists hold: each value of the first list is searched in them. */
 static size_t count_others(const ae_conjuncts *set, const json_t *first)
 {
     size_t n = 0;

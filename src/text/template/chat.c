@@ -15,12 +15,12 @@ static bool put_text(ae_value_heap *heap, ae_value object, const char *key, cons
     return ae_value_string(heap, text, strlen(text), &value) && ae_value_object_put(heap, object, key, value);
 }
 
-/* A role counts as the template's own: it names a part of the layout, and some templates spell control tokens with it
- * ("<|" + role + "|>"). A role that could spell a token by itself does not. */
+/* Marks a role as the template's own text: it names a part of the layout, and some templates spell control tokens with it ("<|"
+ * + role + "|>"). A role that could spell a token by itself is not marked. */
 static void trust_role(ae_value role)
 {
     if (role.kind != AE_VALUE_STRING) return;
-    ae_string *s = (ae_string *)role.as.string; /* belongs to this conversation, and nothing else refers to it yet */
+    ae_string *s = (ae_string *)role.as.string; /* the string belongs to this conversation, and nothing else refers to it yet */
     for (size_t i = 0; i < s->n; i++) {
         const char c = s->data[i];
         if (!((c | 32) >= 'a' && (c | 32) <= 'z') && !(c >= '0' && c <= '9') && c != '_' && c != '-') return;
@@ -56,8 +56,8 @@ static bool build_root(ae_value_heap *heap, ae_value messages, const ae_chat_opt
     return ok;
 }
 
-/* Some templates walk over all messages for each message, and looking at a text costs steps by its length; long
- * conversations must not hit the limit that is meant for runaway templates. */
+/* Some templates walk over all messages for each message, and looking at a text costs steps in proportion to its length; long
+ * conversations must not reach the limit that is meant for runaway templates. */
 static uint64_t steps_for(size_t n_messages, size_t n_bytes)
 {
     uint64_t n = n_messages < 1000 ? n_messages : 1000;
@@ -78,7 +78,7 @@ static aerie_status named(aerie_status status, const ae_chat_options *options, a
 static bool is_array(ae_value v) { return v.kind == AE_VALUE_ARRAY; }
 static bool is_object(ae_value v) { return v.kind == AE_VALUE_OBJECT; }
 
-/* Member `key`, or NULL; null counts as absent. */
+/* Returns member `key`, or NULL; null counts as absent. */
 static const ae_value *member(ae_value object, const char *key)
 {
     const ae_object *o = object.as.object;
@@ -100,7 +100,7 @@ static aerie_status put_all(ae_value_heap *heap, ae_value root, ae_value from, a
     return AERIE_OK;
 }
 
-/* The list of messages; the document's other parts go to *tools and *kwargs, undefined if absent. */
+/* Reads the list of messages; the document's other parts go to *tools and *kwargs, which are undefined if absent. */
 static aerie_status read_messages(ae_value_heap *heap, const ae_chat_json *json, ae_value *list, ae_value *tools,
                                   ae_value *kwargs, aerie_error *error)
 {
@@ -131,7 +131,7 @@ static aerie_status read_messages(ae_value_heap *heap, const ae_chat_json *json,
     return AERIE_OK;
 }
 
-/* Tools and variables of the options, and before them those of a document of messages. */
+/* Sets tools and variables: first those of a document of messages, then those of the options. */
 static aerie_status put_options(ae_value_heap *heap, ae_value root, ae_value own_tools, ae_value kwargs,
                                 const ae_chat_options *options, aerie_error *error)
 {
@@ -141,7 +141,7 @@ static aerie_status put_options(ae_value_heap *heap, ae_value root, ae_value own
         AE_TRY(ae_value_parse_json(heap, tools->text, tools->n, tools->name, &own_tools, error));
         if (!is_array(own_tools)) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: not a list of tools", tools->name);
     }
-    /* An empty list counts as no tools, as in every API that takes tools. */
+    /* An empty list counts as no tools, as in every API that has tools. */
     const bool has_tools = is_array(own_tools) && own_tools.as.array->n;
     if (has_tools && !ae_value_object_put(heap, root, "tools", own_tools))
         return ae_fail_memory(error, "the tools of a chat", heap->arena.used_bytes);
@@ -155,7 +155,7 @@ static aerie_status put_options(ae_value_heap *heap, ae_value root, ae_value own
 
 /* ---- Rendering ---------------------------------------------------------------------------------------------- */
 
-/* A variable of what a small template makes of the others. data: it stands for what messages and tools say. */
+/* Sets a variable to what a small template makes of the others. data: the text comes from messages and tools. */
 static bool put_rendered(ae_value_heap *heap, ae_value root, const char *key, const char *text, bool data)
 {
     ae_template *tmpl = NULL;
@@ -172,8 +172,8 @@ static bool put_rendered(ae_value_heap *heap, ae_value root, const char *key, co
     return ok;
 }
 
-/* Templates from before there were `tools` want them as text in `functions`, and the date in `datetime` (firefunction-v2). The
- * day alone: a prompt that changes every second would never be found in a cache. */
+/* Templates that are older than `tools` want them as text in `functions`, and the date in `datetime` (firefunction-v2). Only
+ * the day is given: a prompt that changes every second would never be found in a cache. */
 static bool put_old_names(ae_value_heap *heap, ae_value root)
 {
     return (member(root, "functions") ||
@@ -181,7 +181,7 @@ static bool put_old_names(ae_value_heap *heap, ae_value root)
            (member(root, "datetime") || put_rendered(heap, root, "datetime", "{{ strftime_now('%Y-%m-%d') }}", false));
 }
 
-/* Some templates for tools walk over them in any case, and none cannot be walked over: they get a list without any. */
+/* Some templates for tools walk over them even if there are none, which fails on an undefined value: they get an empty list. */
 static aerie_status render_parsed(const ae_template *tmpl, ae_value_heap *heap, ae_value root,
                                   const ae_template_options *limits, const ae_chat_options *options, ae_buf *out,
                                   aerie_error *error)

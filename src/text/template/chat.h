@@ -15,7 +15,7 @@ typedef struct ae_chat_message {
     const char *content; /* UTF-8, NUL-terminated */
 } ae_chat_message;
 
-/* A JSON document; `name` opens the sentences about it. text NULL: none. */
+/* A JSON document; `name` begins the sentences about it. text NULL: there is no document. */
 typedef struct ae_chat_json {
     const char *text; /* [n] */
     size_t n;
@@ -23,14 +23,14 @@ typedef struct ae_chat_json {
 } ae_chat_json;
 
 typedef struct ae_chat_options {
-    const char *bos_text; /* what the template sees as bos_token; "" if none */
+    const char *bos_text; /* the template's bos_token; "" if none */
     const char *eos_text;
     bool add_generation_prompt;
-    const char *template_name; /* opens the sentences about the template; NULL: they stand alone */
+    const char *template_name; /* begins the sentences about the template; NULL: nothing is put before them */
     ae_chat_json tools;        /* a list */
-    ae_chat_json variables;    /* an object, whose members come last and replace all others of their names */
-    ae_buf *values;            /* appended to: the ae_span of the prompt that come from messages and tools (docs/templates.md);
-                                * NULL: not wanted */
+    ae_chat_json variables;    /* an object, whose members are set last and replace all others of the same name */
+    ae_buf *values;            /* gets the ae_span of the prompt's parts that come from messages and tools appended
+                                * (docs/templates.md); NULL: not wanted */
 } ae_chat_options;
 
 /* Appends the prompt. Errors: FORMAT (template line, column and reason, or the template's own raise_exception
@@ -38,7 +38,7 @@ typedef struct ae_chat_options {
 aerie_status ae_chat_render(const char *template_text, const ae_chat_message *messages, size_t n_messages,
                             const ae_chat_options *options, ae_buf *out, aerie_error *error);
 
-/* The same with messages of any shape: a list, or an object that holds it as "messages" and may hold "tools", which those of
+/* The same for messages of any shape: a list, or an object that has the list as "messages" and may have "tools", which those of
  * the options replace, and "chat_template_kwargs". */
 aerie_status ae_chat_render_json(const char *template_text, size_t n_template, ae_chat_json messages,
                                  const ae_chat_options *options, ae_buf *out, aerie_error *error);

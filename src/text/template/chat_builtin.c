@@ -15,7 +15,7 @@
 #define TEXT "{{ m.content }}"
 #define TRIMMED "{{ m.content|trim }}"
 #define NL "{{ '\\n' }}"
-/* Turns that begin before a system message or, without one, before the user's. */
+/* Turns of a layout that begins with a system message or, without one, with the user's. */
 #define TURNS(open, system, user, assistant) \
     "{% set ns = namespace(open=false) %}" EACH "{% if not ns.open %}" open "{% set ns.open = true %}{% endif %}" \
     BY_ROLE(system, user, assistant "{% set ns.open = false %}") END

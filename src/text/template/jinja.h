@@ -22,10 +22,10 @@
 typedef struct ae_template ae_template;
 
 typedef struct ae_template_options {
-    uint64_t max_steps;      /* nodes evaluated, plus a share for every byte looked at */
+    uint64_t max_steps;      /* most nodes evaluated, plus a share for every byte looked at */
     size_t max_output_bytes; /* of the rendered text */
-    size_t max_memory_bytes; /* of all values made while rendering */
-    const struct tm *now;    /* what strftime_now sees; NULL: the local time */
+    size_t max_memory_bytes; /* most bytes of all values made while rendering */
+    const struct tm *now;    /* the time that strftime_now shows; NULL: the local time */
 } ae_template_options;
 
 ae_template_options ae_template_options_default(void);
@@ -35,10 +35,9 @@ ae_template_options ae_template_options_default(void);
 aerie_status ae_template_parse(ae_template **out, const char *text, size_t n, aerie_error *error);
 void ae_template_free(ae_template *tmpl);
 
-/* Appends the text to `out`, all of it or nothing, and to `spans` (NULL: not wanted) the ae_span of its bytes that come
- * from data (value.h), ascending, none touching the next. `root` must be an OBJECT: the variables that
- * the template sees. `options` may be NULL.
- * Errors: FORMAT (line and reason; what the template itself raises comes as it is), LIMIT,
+/* Appends the text to `out`, all of it or nothing, and to `spans` (NULL: not wanted) the ae_span of its bytes that come from
+ * data (value.h), in ascending order, no two adjacent. `root` must be an OBJECT: the variables that the template sees.
+ * `options` may be NULL. Errors: FORMAT (line and reason; what the template itself raises is passed on unchanged), LIMIT,
  * UNSUPPORTED, MEMORY. */
 aerie_status ae_template_render(const ae_template *tmpl, ae_value root, const ae_template_options *options,
                                 ae_buf *out, ae_buf *spans, aerie_error *error);

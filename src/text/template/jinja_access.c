@@ -39,7 +39,7 @@ static bool loop_attr(const ae_jinja_loop *loop, const ae_string *name, ae_value
     return true;
 }
 
-/* The attribute that Python's getattr would find. */
+/* Finds the attribute that Python's getattr would find. */
 static aerie_status find_attr(ae_jinja_run *r, ae_value object, const ae_string *name, bool *found, ae_value *out)
 {
     bool hidden = false;
@@ -75,7 +75,7 @@ static aerie_status find_attr(ae_jinja_run *r, ae_value object, const ae_string 
     return AERIE_OK;
 }
 
-/* The item that Python's object[key] would find; false where it raises TypeError or LookupError. */
+/* Finds the item that Python's object[key] would find; *found is false where that raises TypeError or LookupError. */
 static aerie_status find_item(ae_jinja_run *r, ae_value object, ae_value key, bool *found, ae_value *out)
 {
     int64_t i;

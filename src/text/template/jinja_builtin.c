@@ -92,7 +92,7 @@ static aerie_status has_case(ae_jinja_run *r, const ae_jinja_call *call, ae_valu
     return ae_jinja_call_entry(r, ae_jinja_method_find(text, name.as.string, &hidden), text, &no_args, out);
 }
 
-/* filter, test: is there one of this name? */
+/* filter, test: whether one of this name exists */
 static aerie_status exists(ae_jinja_run *r, const ae_jinja_call *call, ae_value *out)
 {
     (void)r;
@@ -137,7 +137,7 @@ static aerie_status raise_exception(ae_jinja_run *r, const ae_jinja_call *call, 
     ae_value text;
     (void)out;
     AE_TRY(ae_jinja_str(r, call->arg[0], &text));
-    /* The template's own words; cut at a character, as the record is short. */
+    /* The template's own words; cut at a character, since the record is short. */
     size_t n = 0;
     for (size_t length; n < text.as.string->n && text.as.string->data[n]; n += length) {
         length = ae_utf8_valid(text.as.string->data + n, text.as.string->n - n);

@@ -92,7 +92,7 @@ static aerie_status bind_name(ae_jinja_run *r, ae_jinja_scope *scope, const ae_s
     return AERIE_OK;
 }
 
-/* Empties a scope that nothing can refer to any more: long loops would else fill the heap. */
+/* Empties a scope that nothing refers to any more, for reuse: otherwise long loops would fill the heap. */
 static void recycle(ae_jinja_run *r, ae_jinja_scope *scope)
 {
     while (scope->first) {
@@ -201,7 +201,7 @@ static aerie_status exec_with(ae_jinja_run *r, const ae_jinja_node *node)
 {
     ae_jinja_scope *outer = r->scope, *inner = scope_new(r, outer);
     if (!inner) return ae_jinja_fail_heap(r);
-    /* All values are of the outer scope: none sees the names that stand next to it. */
+    /* All values are evaluated in the outer scope: none sees the names that are set next to it. */
     for (const ae_jinja_node *set = node->a; set; set = set->next) {
         ae_value value;
         AE_TRY(ae_jinja_eval(r, set->b, &value));
@@ -215,7 +215,7 @@ static aerie_status exec_with(ae_jinja_run *r, const ae_jinja_node *node)
 
 /* ---- Loops ------------------------------------------------------------------------------ */
 
-/* The items for which the loop's `if` holds. */
+/* Collects the items for which the loop's `if` holds. */
 static aerie_status filter_items(ae_jinja_run *r, const ae_jinja_node *node, ae_value items, ae_value *out)
 {
     ae_jinja_scope *outer = r->scope;
@@ -258,7 +258,7 @@ aerie_status ae_jinja_run_loop(ae_jinja_run *r, const ae_jinja_node *node, ae_va
         if (r->flow == FLOW_NORMAL) completed = true;
         if (r->flow == FLOW_CONTINUE) r->flow = FLOW_NORMAL;
         if (n_macros == r->n_macros) recycle(r, inner);
-        else inner = NULL; /* a macro may still look into it */
+        else inner = NULL; /* a macro may still refer to it */
     }
     r->flow = FLOW_NORMAL;
     r->scope = outer;
@@ -293,7 +293,7 @@ static size_t find_named(const ae_jinja_args *args, const ae_string *name)
     return i;
 }
 
-/* Parameters in order, so that a default may use those before it. *n_used: keywords consumed. */
+/* Binds parameters in order, so that a default may use those before it. *n_used: keyword arguments consumed. */
 static aerie_status bind_params(ae_jinja_run *r, const ae_jinja_node *macro, const ae_jinja_args *args, bool *used,
                                 size_t *n_params, bool *has_caller)
 {
@@ -318,7 +318,7 @@ static aerie_status bind_params(ae_jinja_run *r, const ae_jinja_node *macro, con
     return AERIE_OK;
 }
 
-/* caller, kwargs and varargs, as far as the macro uses them; refuses what then is left over. */
+/* Binds caller, kwargs and varargs if the macro uses them; refuses arguments that are left over. */
 static aerie_status bind_rest(ae_jinja_run *r, const ae_jinja_node *macro, const ae_jinja_args *args, bool *used,
                               size_t n_params, bool has_caller)
 {

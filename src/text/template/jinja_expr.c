@@ -208,7 +208,7 @@ static aerie_status parse_call(ae_jinja_parser *p, ae_jinja_node **inout)
     return AERIE_OK;
 }
 
-/* One index: an expression, or a slice. */
+/* Parses one index: an expression, or a slice. */
 static aerie_status parse_index(ae_jinja_parser *p, ae_jinja_node **out)
 {
     ae_jinja_node *start = NULL;
@@ -282,8 +282,8 @@ static aerie_status parse_postfix(ae_jinja_parser *p, ae_jinja_node **inout)
     }
 }
 
-/* Unknown filters and tests are an error of the template, but under an `if`, inline or not, only
- * when the evaluator gets there. */
+/* Unknown filters and tests are an error of the template; under an `if`, inline or not, only when the evaluator reaches
+ * them. */
 static aerie_status check_entry(ae_jinja_parser *p, const ae_jinja_node *node, const char *what)
 {
     if (!node->entry && !p->soft && !p->unknown) p->unknown = node;
@@ -526,7 +526,7 @@ aerie_status ae_jinja_parse_expression(ae_jinja_parser *p, ae_jinja_node **out)
     const ae_jinja_node *unknown = p->unknown;
     AE_TRY(parse_or(p, out));
     while (ae_jinja_skip_name(p, "if")) {
-        p->unknown = unknown; /* what stands in front of this `if` may be wrong */
+        p->unknown = unknown; /* expressions before this `if` may have unknown filters */
         NEW(p, node, NODE_COND, p->token->place);
         bool soft = p->soft;
         p->soft = true;

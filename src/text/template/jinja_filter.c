@@ -198,7 +198,7 @@ static aerie_status truncate_text(ae_jinja_run *r, const ae_jinja_call *call, ae
         return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "truncate: the length is less than that of the end");
     *out = call->self;
     size_t length;
-    AE_TRY(ae_jinja_length(r, call->self, &length)); /* what is short enough may be anything */
+    AE_TRY(ae_jinja_length(r, call->self, &length)); /* a value that is short enough may be of any kind */
     int64_t n = (int64_t)length;
     if (n <= limit || n - limit <= leeway) return AERIE_OK;
     if (call->self.kind != AE_VALUE_STRING) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "truncate needs a string");
@@ -237,7 +237,8 @@ static aerie_status format(ae_jinja_run *r, const ae_jinja_call *call, ae_value 
 
 /* ---- Numbers ---------------------------------------------------------------------------- */
 
-/* Text between whitespace, without single underscores between digits, into copy[size]. 0: no number. */
+/* Copies the text between whitespace, without single underscores between digits, into copy[size]. Returns 0 if it is not a
+ * number. */
 static size_t number_text(const ae_string *s, char *copy, size_t size)
 {
     size_t from = 0, to = s->n, n = 0;
@@ -373,7 +374,7 @@ static aerie_status absolute(ae_jinja_run *r, const ae_jinja_call *call, ae_valu
     return AERIE_OK;
 }
 
-/* Half to even on the decimal digits of the exact value: the C library prints those. */
+/* Rounds half to even on the decimal digits of the exact value, which the C library prints. */
 static double round_double(double v, int64_t precision)
 {
     char text[400];

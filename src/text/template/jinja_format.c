@@ -120,7 +120,7 @@ static int read_number(const char *text, size_t n, size_t *at)
     return value;
 }
 
-/* The first n bytes of `text`. */
+/* Adds the first n bytes of `text`, padded. */
 static aerie_status add_padded(ae_jinja_run *r, ae_jinja_text *t, const field *f, const ae_jinja_text *text, size_t n,
                                bool number)
 {
@@ -138,7 +138,7 @@ static aerie_status add_padded(ae_jinja_run *r, ae_jinja_text *t, const field *f
     return AERIE_OK;
 }
 
-/* A number that was written into `text`. */
+/* Adds a number that was written into `text`. */
 static aerie_status add_digits(ae_jinja_run *r, ae_jinja_text *t, const field *f, char *text, size_t n)
 {
     return add_padded(r, t, f, &(ae_jinja_text){.data = text, .n = n}, n, true);
@@ -276,7 +276,7 @@ aerie_status ae_jinja_percent(ae_jinja_run *r, ae_value format, ae_value args, a
 
 /* ---- "...".format(...) -------------------------------------------------------------------- */
 
-/* The value that a field's name means: a number, a name, or nothing for the next one. */
+/* Finds the value that a field's name means: a number, a name, or nothing for the next argument. */
 static aerie_status format_value(ae_jinja_run *r, const ae_jinja_args *args, const char *name, size_t n, size_t *next,
                                  ae_value *out)
 {

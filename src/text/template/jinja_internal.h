@@ -19,7 +19,7 @@
 /* Python itself gives up at about 90 nested parentheses and 20 nested blocks. */
 #define AE_JINJA_MAX_NESTING 150
 /* Levels of evaluation: statement in statement, expression in expression, macro in macro. A level takes up to 260 bytes of
- * stack (x86-64, gcc 12 and clang 14 at -O2), so all of them fit a thread's 256 KiB (unit/jinja_stack). */
+ * stack (x86-64, gcc 12 and clang 14 at -O2), so all of them fit the 256 KiB of a thread (unit/jinja_stack). */
 #define AE_JINJA_MAX_DEPTH 800
 #define AE_JINJA_MAX_RANGE 100000 /* as jinja2's sandbox */
 #define AE_JINJA_MAX_ARGS 8       /* parameters of a built-in function */
@@ -65,7 +65,7 @@ typedef enum ae_jinja_token_type {
     TOKEN_SEMICOLON
 } ae_jinja_token_type;
 
-/* Where something stands in the template; both from 1, columns in characters. */
+/* A place in the template; both from 1, columns in characters. */
 typedef struct ae_jinja_place {
     uint32_t line, column;
 } ae_jinja_place;
@@ -109,7 +109,7 @@ typedef enum ae_jinja_node_type {
     NODE_SLICE,   /* a, b, c: start, stop, step, each may be NULL */
     NODE_CALL,    /* a: callee, b: list of ARG */
     NODE_ARG,     /* op: ae_jinja_arg, a, name for keywords */
-    NODE_FILTER,  /* a: input, NULL for what a block captured; name, b: list of ARG, entry */
+    NODE_FILTER,  /* a: input, NULL for what a block captured; name, b: list of ARG; the table's entry */
     NODE_TEST,    /* a, name, b: list of ARG, entry */
     NODE_NSREF,   /* assignment only: name, b: NAME whose name is the attribute */
     /* statements */
@@ -160,11 +160,11 @@ typedef struct ae_jinja_node {
     uint8_t op;
     bool flag;
     ae_jinja_place place;
-    struct ae_jinja_node *next; /* in the list it belongs to */
+    struct ae_jinja_node *next; /* next node of the list that the node belongs to */
     struct ae_jinja_node *a, *b, *c, *d, *e;
     const ae_string *name;
     ae_value value;
-    const struct ae_jinja_entry *entry; /* NULL: no such filter or test, fails when reached */
+    const struct ae_jinja_entry *entry; /* NULL: there is no such filter or test; fails when it is reached */
 } ae_jinja_node;
 
 struct ae_template {
@@ -184,7 +184,7 @@ typedef struct ae_jinja_parser {
     const ae_jinja_token *token; /* the current one */
     aerie_error *error;
     int depth;
-    int n_loops;   /* loops around this place, in the innermost macro */
+    int n_loops;   /* number of loops around this place, in the innermost macro */
     bool soft;     /* inside `if`: unknown filters and tests fail only when reached */
     uint8_t uses;  /* AE_JINJA_USES_ bits seen in the innermost macro */
     /* First unknown filter or test that is an error, unless an inline `if` follows. */
@@ -220,9 +220,9 @@ aerie_status ae_jinja_parse_filters(ae_jinja_parser *p, ae_jinja_node *input, bo
 typedef struct ae_jinja_text {
     char *data;
     size_t n, capacity;
-    uint8_t *map;   /* [capacity] as ae_string's; NULL while all bytes are of one origin */
-    uint8_t origin; /* of all bytes so far, where there is no map */
-    uint8_t pen;    /* ae_origin of what ae_jinja_text_add, _adds and _code write; the template's unless set */
+    uint8_t *map;   /* [capacity] origins, as in ae_string; NULL while all bytes have the same origin */
+    uint8_t origin; /* origin of all bytes so far, if there is no map */
+    uint8_t pen;    /* origin of the bytes that ae_jinja_text_add, _adds and _code write; the template's unless set */
 } ae_jinja_text;
 
 typedef struct ae_jinja_binding {
@@ -248,8 +248,8 @@ typedef struct ae_jinja_run {
     const struct tm *now;
     ae_value root;
     ae_jinja_scope *top, *scope;
-    ae_jinja_binding *spare; /* bindings of scopes that are gone, to be used again */
-    uint64_t n_macros;       /* made so far; each keeps the scope that it was made in */
+    ae_jinja_binding *spare; /* bindings of scopes that are gone, for reuse */
+    uint64_t n_macros;       /* number of macros made so far; each keeps the scope that it was made in */
     ae_jinja_text *output; /* where statements write */
     ae_jinja_flow flow;
     const ae_string *name_loop, *name_caller, *name_kwargs, *name_varargs;
@@ -268,7 +268,7 @@ typedef struct ae_jinja_args {
 typedef struct ae_jinja_call {
     const struct ae_jinja_entry *entry;
     ae_value self;                   /* the filtered or tested value, the object of a method */
-    ae_value arg[AE_JINJA_MAX_ARGS]; /* by parameter; undefined where not given */
+    ae_value arg[AE_JINJA_MAX_ARGS]; /* by parameter; undefined if not given */
     bool has[AE_JINJA_MAX_ARGS];
     const ae_jinja_args *args; /* as they came */
 } ae_jinja_call;
@@ -279,7 +279,8 @@ typedef aerie_status ae_jinja_function(ae_jinja_run *r, const ae_jinja_call *cal
 typedef struct ae_jinja_entry {
     const char *name;
     ae_jinja_function *function; /* NULL: exists in jinja2, but not here */
-    const char *params;          /* names with commas between; "*": takes anything, looks at args itself */
+    const char *params;          /* names with commas between them; "*": accepts anything, and the function looks at args
+                                  * itself */
     uint8_t n_required;
     uint8_t detail; /* for functions that serve several entries */
 } ae_jinja_entry;
@@ -297,7 +298,7 @@ typedef struct ae_jinja_loop {
     int depth0;
     bool has_changed_value;
     ae_value changed;
-    const ae_jinja_node *node; /* recursive loops: to be run again by loop(...) */
+    const ae_jinja_node *node; /* of recursive loops: the loop that loop(...) runs again */
     ae_jinja_scope *scope;     /* and where */
 } ae_jinja_loop;
 
@@ -340,18 +341,19 @@ aerie_status ae_jinja_get_attr(ae_jinja_run *r, ae_value object, const ae_string
 aerie_status ae_jinja_get_item(ae_jinja_run *r, ae_value object, ae_value key, ae_value *out);
 aerie_status ae_jinja_slice(ae_jinja_run *r, ae_value object, ae_value start, ae_value stop, ae_value step,
                             ae_value *out);
-/* Its items as an ARRAY that the callee owns if `fresh`, else maybe shared. Refuses what Python cannot iterate. */
+/* Returns the value's items as an ARRAY, which is the caller's own if `fresh`, and may otherwise be shared. Refuses what Python
+ * cannot iterate. */
 aerie_status ae_jinja_items(ae_jinja_run *r, ae_value v, bool fresh, ae_value *out);
 aerie_status ae_jinja_length(ae_jinja_run *r, ae_value v, size_t *out);
 /* Index into a string: byte offset of character i <= n_chars. */
 size_t ae_jinja_char_offset(const ae_string *s, size_t i);
-/* Byte offset of needle in hay at or after `from`, SIZE_MAX if absent; charges for the search. */
+/* Finds needle in hay at or after `from`: its byte offset, SIZE_MAX if absent. Charges for the search. */
 aerie_status ae_jinja_find(ae_jinja_run *r, const ae_string *hay, size_t from, const ae_string *needle, size_t *at);
 
 /* jinja_text.c */
 aerie_status ae_jinja_text_add(ae_jinja_run *r, ae_jinja_text *t, const char *bytes, size_t n);
 aerie_status ae_jinja_text_adds(ae_jinja_run *r, ae_jinja_text *t, const char *bytes);
-/* Bytes of a string, or of another text, with their own origins. All that is copied out of strings goes this way. */
+/* Adds bytes of a string, or of another text, with their own origins. Everything that is copied from strings goes this way. */
 aerie_status ae_jinja_text_part(ae_jinja_run *r, ae_jinja_text *t, const ae_string *s, size_t from, size_t n);
 aerie_status ae_jinja_text_join(ae_jinja_run *r, ae_jinja_text *t, const ae_jinja_text *other, size_t from, size_t n);
 /* A string of its own. */
@@ -373,7 +375,7 @@ ae_jinja_function ae_jinja_tojson;
 ae_jinja_function ae_jinja_strftime, ae_jinja_str_format;
 aerie_status ae_jinja_percent(ae_jinja_run *r, ae_value format, ae_value args, ae_value *out);
 
-/* Tables. NULL: no such thing. `*known` says that jinja2 has it. */
+/* Tables. NULL: there is no such entry. `*known`: jinja2 has it. */
 const ae_jinja_entry *ae_jinja_filter_find(const ae_string *name);
 const ae_jinja_entry *ae_jinja_list_filter_find(const ae_string *name);
 const ae_jinja_entry *ae_jinja_test_find(const ae_string *name);

@@ -112,7 +112,8 @@ static size_t data_end(const lexer *l, size_t from, size_t to, char sign, bool i
     return skip_space(l, line) >= to ? line : to;
 }
 
-/* Returns the end of a tag such as "%}" at `at`, with its sign and what it swallows; 0 if it is not there. */
+/* Returns the end of a tag such as "%}" at `at`, including its sign and the white space that it removes; 0 if it is not
+ * there. */
 static size_t tag_end(const lexer *l, size_t at, const char *close, bool trim, bool plus)
 {
     if (at < l->n && l->text[at] == '-' && looking_at(l, at + 1, close)) return skip_space(l, at + 3);
@@ -229,7 +230,7 @@ static aerie_status lex_hex(lexer *l, size_t *at, size_t end, int count, char **
     return AERIE_OK;
 }
 
-/* One escape; text[*at] is the character after the backslash. */
+/* Reads one escape; text[*at] is the character after the backslash. */
 static aerie_status lex_escape(lexer *l, size_t *at, size_t end, char **to)
 {
     static const char from[] = "\\'\"abfnrtv", into[] = "\\'\"\a\b\f\n\r\t\v";
@@ -252,8 +253,8 @@ static aerie_status lex_escape(lexer *l, size_t *at, size_t end, char **to)
         *to += ae_utf8_encode(code, *to);
         return AERIE_OK;
     }
-    /* An unknown escape stays as it is; jinja2 turns a non-ASCII character after a backslash into
-     * the text of its escape, because it decodes strings by way of ASCII. */
+    /* An unknown escape stays as it is. jinja2 decodes strings by way of ASCII, so it turns a non-ASCII character after a
+     * backslash into the text of its escape. */
     *(*to)++ = '\\';
     if ((unsigned char)c < 0x80) {
         *(*to)++ = c;
@@ -282,7 +283,7 @@ static aerie_status lex_string(lexer *l)
     if (end >= l->n) return fail(l, "a string has no end");
     ae_jinja_token *token;
     AE_TRY(push(l, TOKEN_STRING, &token));
-    /* The longest escape text is ten bytes out of four and a backslash. */
+    /* The longest escape text has ten bytes and comes from four bytes and a backslash. */
     ae_string *string = ae_string_alloc(&l->tmpl->heap, end - l->at + n_escapes * 8);
     if (!string) return fail_heap(l);
     char *to = string->data;
@@ -389,7 +390,7 @@ static aerie_status lex_tag(lexer *l, bool is_variable)
 
 /* ---- Between tags ----------------------------------------------------------------------- */
 
-/* "{% raw %}" at `at`, a block start: the end of the tag, or 0. */
+/* If "{% raw %}" is at `at`, the start of a block, returns the end of the tag; otherwise 0. */
 static size_t raw_begin(const lexer *l, size_t at)
 {
     at += 2;
@@ -413,7 +414,7 @@ static aerie_status lex_raw(lexer *l)
         advance(l, end);
         return AERIE_OK;
     }
-    /* As in jinja2, nothing is missing when the template ends right here. */
+    /* As in jinja2, it is no error if the template ends right here. */
     return l->at == l->n ? AERIE_OK : fail(l, "'{% raw %}' has no '{% endraw %}'");
 }
 

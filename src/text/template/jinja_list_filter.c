@@ -45,7 +45,7 @@ static aerie_status get_path(ae_jinja_run *r, ae_value item, ae_value path, ae_v
     return AERIE_OK;
 }
 
-/* The key to sort or compare by; strings in lower case unless `exact`. */
+/* Finds the key to sort or compare by; strings are in lower case unless `exact`. */
 static aerie_status get_key(ae_jinja_run *r, ae_value item, ae_value path, bool exact, ae_value *out)
 {
     static const ae_jinja_args no_args;
@@ -101,7 +101,7 @@ static aerie_status sort_items(ae_jinja_run *r, ae_value items, ae_value path, b
     return merge_sort(r, list, n, reverse);
 }
 
-/* The keys of `sort` are lists, with one value for each of "a,b": so values that are equal need no order. */
+/* Makes the keys of `sort`: lists with one value for each of "a,b". So values that are equal need no order. */
 static aerie_status list_key(ae_jinja_run *r, ae_value item, ae_value paths, bool exact, ae_value *out)
 {
     ae_value path, key;
@@ -308,7 +308,7 @@ static aerie_status unique(ae_jinja_run *r, const ae_jinja_call *call, ae_value 
     if (!ae_value_object(&r->heap, &seen)) return ae_jinja_fail_heap(r);
     for (size_t i = 0; i < items.as.array->n; i++) {
         AE_TRY(get_key(r, items.as.array->items[i], call->arg[1], ae_jinja_truth(call->arg[0]), &key));
-        if (key.kind == AE_VALUE_UNDEFINED) { /* equal to its like, and to nothing else */
+        if (key.kind == AE_VALUE_UNDEFINED) { /* an undefined key equals other undefined keys, and nothing else */
             if (seen_undefined) continue;
             seen_undefined = true;
             AE_TRY(add(r, *out, items.as.array->items[i]));

@@ -31,7 +31,7 @@ static aerie_status need_int(ae_jinja_run *r, const ae_jinja_call *call, size_t 
                          ae_jinja_type_name(call->arg[i]));
 }
 
-/* Bytes of the object itself. */
+/* Returns bytes of the object itself. */
 static aerie_status part_of(ae_jinja_run *r, const ae_jinja_call *call, size_t from, size_t n, ae_value *out)
 {
     AE_TRY(ae_jinja_part(r, call->self.as.string, from, n, out));
@@ -56,7 +56,7 @@ static bool is_cased(uint32_t code)
     return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
 }
 
-/* The few letters whose other case is more than one character. */
+/* Adds a letter in its other case; for a few, this is more than one character. */
 static aerie_status add_cased(ae_jinja_run *r, ae_jinja_text *t, uint32_t code, int how)
 {
     static const struct {
@@ -76,7 +76,7 @@ static aerie_status add_cased(ae_jinja_run *r, ae_jinja_text *t, uint32_t code, 
     return ae_jinja_text_code(r, t, (uint32_t)c);
 }
 
-/* A sigma at the end of a word has its own lower case. */
+/* Whether it is a sigma at the end of a word, which has its own lower case. */
 static bool is_final_sigma(const ae_string *s, size_t at, bool after_letter)
 {
     uint32_t next = 0;
@@ -90,7 +90,8 @@ static aerie_status change_case(ae_jinja_run *r, const ae_jinja_call *call, ae_v
     ae_jinja_text t = {0};
     int how = call->entry->detail;
     bool after_letter = false;
-    AE_JINJA_CHARGE(r, s->n / 16); /* by what a character costs: with this, a template that only does it ends in a second */
+    AE_JINJA_CHARGE(r, s->n / 16); /* charged by what a character costs, so that a template that does nothing else ends within a
+                                    * second */
     for (size_t i = 0; i < s->n;) {
         uint32_t code;
         size_t n = ae_utf8_decode(s->data + i, s->n - i, &code);
@@ -497,7 +498,7 @@ static aerie_status pad(ae_jinja_run *r, const ae_jinja_call *call, ae_value *ou
     if (how == PAD_LEFT || how == PAD_ZERO) left = missing;
     if (how == (PAD_LEFT | PAD_RIGHT)) left = missing / 2 + (missing & (size_t)width & 1);
     const char *filler = fill ? fill->data : how == PAD_ZERO ? "0" : " ";
-    t.pen = fill && fill->origin; /* one character is of one origin */
+    t.pen = fill && fill->origin; /* the character has a single origin */
     if (how == PAD_ZERO && s->n && (s->data[0] == '-' || s->data[0] == '+')) AE_TRY(ae_jinja_text_part(r, &t, s, 0, at = 1));
     for (size_t i = 0; i < left; i++) AE_TRY(ae_jinja_text_adds(r, &t, filler));
     AE_TRY(ae_jinja_text_part(r, &t, s, at, s->n - at));
@@ -592,7 +593,7 @@ static aerie_status list_insert(ae_jinja_run *r, const ae_jinja_call *call, ae_v
 static aerie_status list_extend(ae_jinja_run *r, const ae_jinja_call *call, ae_value *out)
 {
     ae_value more;
-    AE_TRY(ae_jinja_items(r, call->arg[0], true, &more)); /* a copy: it may be the list itself */
+    AE_TRY(ae_jinja_items(r, call->arg[0], true, &more)); /* a copy, since it may be the list itself */
     for (size_t i = 0; i < more.as.array->n; i++)
         if (!ae_value_array_add(&r->heap, call->self, more.as.array->items[i])) return ae_jinja_fail_heap(r);
     *out = ae_value_none();

@@ -198,7 +198,7 @@ aerie_status ae_jinja_find(ae_jinja_run *r, const ae_string *hay, size_t from, c
             *at = i;
             return AERIE_OK;
         }
-        /* False starts are what makes a search slow, so they are what is paid for. */
+        /* Partial matches are what makes a search slow, so they are charged. */
         if ((work += 4 + needle->n) >= 256) {
             AE_JINJA_CHARGE(r, work / 256);
             work = 0;
@@ -276,7 +276,7 @@ static void fill_map(uint8_t *map, const ae_string *s)
 
 static aerie_status concat_strings(ae_jinja_run *r, ae_value a, ae_value b, ae_value *out)
 {
-    /* A safe side escapes the other one: that is what Markup does, even without autoescape. */
+    /* A safe side makes the other side escaped: that is what Markup does, even without autoescape. */
     bool safe = a.safe || b.safe;
     if (safe && !a.safe) AE_TRY(ae_jinja_escape(r, a, &a));
     if (safe && !b.safe) AE_TRY(ae_jinja_escape(r, b, &b));

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#define HEAP_BYTES ((size_t)256 << 20) /* for tokens and tree; a template of 16 KiB needs about 1 MiB */
+#define HEAP_BYTES ((size_t)256 << 20) /* most bytes for tokens and tree; a template of 16 KiB needs about 1 MiB */
 
 static aerie_status parse_list(ae_jinja_parser *p, const char *const *ends, ae_jinja_node **out);
 
@@ -40,7 +40,7 @@ ae_jinja_node *ae_jinja_node_new(ae_jinja_parser *p, ae_jinja_node_type type, ae
     return node;
 }
 
-/* The status with which ae_jinja_node_new failed, for its callers to return. */
+/* Returns the status with which ae_jinja_node_new failed, for its callers to return. */
 static aerie_status node_status(const ae_jinja_parser *p)
 {
     return p->tmpl->heap.limit_hit ? AERIE_ERROR_LIMIT : AERIE_ERROR_MEMORY;
@@ -155,7 +155,7 @@ static aerie_status parse_target_name(ae_jinja_parser *p, const ae_string **name
 
 /* ---- Statements ------------------------------------------------------------------------- */
 
-/* The body of a statement up to one of the ends, whose name is then the current token. */
+/* Parses the body of a statement up to one of the ends, whose name is then the current token. */
 static aerie_status parse_body(ae_jinja_parser *p, const char *const *ends, ae_jinja_node **out)
 {
     ae_jinja_skip(p, TOKEN_COLON);
@@ -179,7 +179,7 @@ static aerie_status parse_for(ae_jinja_parser *p, ae_jinja_node *node)
     static const char *const ends[] = {"endfor", "else", NULL};
     bool soft = p->soft;
     p->soft = false;
-    /* The target counts as inside: it must not be `loop` either. */
+    /* The target counts as inside the loop: it must not be `loop` either. */
     p->n_loops++;
     AE_TRY(parse_target(p, AE_JINJA_TUPLE_END_IN, &node->a));
     p->n_loops--;
@@ -220,7 +220,7 @@ static aerie_status parse_if(ae_jinja_parser *p, ae_jinja_node *node)
     return AERIE_OK;
 }
 
-/* Set, macro and their like put their bodies into frames of their own, where `soft` ends. */
+/* The bodies of set, macro and similar statements are evaluated in frames of their own, where `soft` does not apply. */
 static aerie_status parse_inner(ae_jinja_parser *p, const char *end, ae_jinja_node **out)
 {
     bool soft = p->soft;
@@ -264,7 +264,7 @@ static aerie_status parse_signature(ae_jinja_parser *p, ae_jinja_node *node)
     return AERIE_OK;
 }
 
-/* Signature (when present) and body of a macro or call block. */
+/* Parses the signature (if there is one) and body of a macro or call block. */
 static aerie_status parse_macro_body(ae_jinja_parser *p, ae_jinja_node *macro, const char *end)
 {
     uint8_t outer_uses = p->uses;
@@ -351,7 +351,7 @@ static aerie_status parse_filter_block(ae_jinja_parser *p, ae_jinja_node *node)
     return parse_inner(p, "endfilter", &node->b);
 }
 
-/* Outside a loop in the same macro there is nothing to leave. */
+/* Fails outside of a loop in the same macro, where there is nothing to leave. */
 static aerie_status parse_jump(ae_jinja_parser *p, ae_jinja_node *node)
 {
     if (p->n_loops == 0)
@@ -404,7 +404,7 @@ static aerie_status parse_statement(ae_jinja_parser *p, ae_jinja_node **out)
     return ae_jinja_unexpected(p, "the name of a statement");
 }
 
-/* Statements up to the end of the template (ends == NULL) or up to a tag with one of the names. */
+/* Parses statements up to the end of the template (ends == NULL) or up to a tag with one of the names. */
 static aerie_status parse_list(ae_jinja_parser *p, const char *const *ends, ae_jinja_node **out)
 {
     ae_jinja_node **last = out;

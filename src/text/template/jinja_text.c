@@ -29,7 +29,8 @@ static aerie_status reserve(ae_jinja_run *r, ae_jinja_text *t, size_t n)
     return AERIE_OK;
 }
 
-/* Notes where n bytes after the end, which have room, come from: `map`, or all from `origin`. */
+/* Notes where n bytes after the end come from; there must be room for them. map: the origin of each; NULL: all are from
+ * `origin`. */
 static aerie_status note_origin(ae_jinja_run *r, ae_jinja_text *t, const uint8_t *map, uint8_t origin, size_t n)
 {
     if (!t->n && !map) t->origin = origin;
@@ -79,7 +80,7 @@ aerie_status ae_jinja_text_code(ae_jinja_run *r, ae_jinja_text *t, uint32_t code
     return ae_jinja_text_add(r, t, bytes, ae_utf8_encode(code, bytes));
 }
 
-/* A string of bytes that strings had, so they are valid UTF-8 and stay as they are. */
+/* Makes a string of bytes that come from strings, so they are valid UTF-8 and stay as they are. */
 static aerie_status value_of(ae_jinja_run *r, const char *bytes, const uint8_t *map, uint8_t origin, size_t n, ae_value *out)
 {
     uint8_t *copy = NULL;
@@ -117,7 +118,7 @@ aerie_status ae_jinja_string(ae_jinja_run *r, const char *text, size_t n, ae_val
 
 /* ---- str and repr ----------------------------------------------------------------------- */
 
-/* Python leaves separators, controls, unassigned and private characters to escapes. */
+/* Python writes separators, controls, unassigned and private characters as escapes. */
 static bool is_printable(uint32_t code)
 {
     if (code < 0x7F) return code >= 0x20;
@@ -383,7 +384,8 @@ static aerie_status json_key(ae_jinja_run *r, json *j, ae_value key)
     return ae_jinja_text_adds(r, &j->text, "\"");
 }
 
-/* Indices of the entries in the order to write them. Insertion sort: sort_keys is rare, objects are small. */
+/* Lists the indices of the entries in the order in which they are written. Insertion sort: sort_keys is rare, objects are
+ * small. */
 static aerie_status sorted_entries(ae_jinja_run *r, const ae_object *object, size_t **out)
 {
     size_t *order = ae_value_alloc(&r->heap, object->n, sizeof *order);

@@ -173,7 +173,7 @@ aerie_status ae_jinja_eval_args(ae_jinja_run *r, const ae_jinja_node *list, ae_j
     return AERIE_OK;
 }
 
-/* Position of a name in "a,b,c", or AE_JINJA_MAX_ARGS; *n: how many there are. */
+/* Returns the position of a name in "a,b,c", or AE_JINJA_MAX_ARGS; *n: the number of names. */
 static size_t find_param(const char *params, const ae_string *name, size_t *n)
 {
     size_t found = AE_JINJA_MAX_ARGS;
@@ -274,7 +274,7 @@ static aerie_status eval_filter(ae_jinja_run *r, const ae_jinja_node *node, ae_v
     return call_filter(r, node, input, out);
 }
 
-/* A chain whose innermost filter has no input node: it gets `input`. */
+/* The innermost filter of the chain has no input node: it gets `input`. */
 aerie_status ae_jinja_apply_filters(ae_jinja_run *r, const ae_jinja_node *filter, ae_value input, ae_value *out)
 {
     AE_TRY(ae_jinja_descend(r));

@@ -124,7 +124,7 @@ void ae_string_seal(ae_string *string)
     for (size_t i = 0; i < string->n; i++) n_chars += ((unsigned char)string->data[i] & 0xC0) != 0x80;
     string->n_chars = n_chars;
     string->data[string->n] = 0;
-    /* Only the ends of long strings: hashing must not cost more than making the string. */
+    /* Hashes only the ends of long strings: hashing must not cost more than making the string. */
     uint32_t hash = 2166136261u ^ (uint32_t)string->n;
     if (string->n <= 64) {
         hash = hash_bytes(hash, string->data, string->n);
@@ -232,7 +232,7 @@ bool ae_value_is_key(ae_value key)
     return key.kind >= AE_VALUE_NONE && key.kind <= AE_VALUE_STRING;
 }
 
-/* 1, 1.0 and true are one key in Python: numbers are brought to one form first. */
+/* 1, 1.0 and true are the same key in Python, so numbers are brought to one form first. */
 static ae_value key_form(ae_value key)
 {
     if (key.kind == AE_VALUE_BOOL) return ae_value_int(key.as.boolean);

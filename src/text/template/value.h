@@ -47,8 +47,8 @@ typedef enum ae_value_kind {
     AE_VALUE_STRING,
     AE_VALUE_ARRAY,
     AE_VALUE_OBJECT,
-    AE_VALUE_CALLABLE,  /* from here on: made by the interpreter only */
-    AE_VALUE_NAMESPACE, /* as.object, the one kind whose content a template changes */
+    AE_VALUE_CALLABLE,  /* this kind and the next ones are made by the interpreter only */
+    AE_VALUE_NAMESPACE, /* as.object; the only kind whose content a template may change */
     AE_VALUE_LOOP
 } ae_value_kind;
 
@@ -82,8 +82,8 @@ typedef struct ae_value {
 
 /* Why a value is undefined; for messages. */
 typedef struct ae_undefined {
-    const char *owner;     /* type that lacks the attribute; NULL: a variable */
-    const ae_string *name; /* of the attribute or variable; NULL: `owner` is the whole reason */
+    const char *owner;     /* the type that lacks the attribute; NULL: it is a variable */
+    const ae_string *name; /* the attribute's or variable's name; NULL: `owner` is the whole reason */
     bool unsafe;           /* it exists, but the sandbox hides it */
 } ae_undefined;
 
@@ -93,7 +93,7 @@ typedef struct ae_array {
     int64_t start, stop, step; /* RANGE only */
     uint8_t kind;              /* ae_array_kind */
     bool walked;               /* GENERATOR only */
-    bool is_data;              /* LIST: comes from data, which no template changes */
+    bool is_data;              /* LIST: the list comes from data, which no template may change */
 } ae_array;
 
 typedef struct ae_entry {
@@ -110,7 +110,7 @@ typedef struct ae_object {
 
 void ae_value_heap_init(ae_value_heap *heap, size_t limit_bytes);
 void ae_value_heap_free(ae_value_heap *heap);
-/* Zeroed; NULL when the limit or the machine's memory is reached. */
+/* Allocates zeroed memory; returns NULL if the limit or the machine's memory is reached. */
 void *ae_value_alloc(ae_value_heap *heap, size_t n, size_t size);
 
 /* ---- Scalars ---- */
@@ -123,7 +123,7 @@ static inline ae_value ae_value_of_string(const ae_string *s) { return (ae_value
 
 /* ---- Things on the heap; the functions that return bool give false when it is exhausted ---- */
 
-/* Returns a string of n bytes to be filled in by the caller with valid UTF-8 and then sealed. */
+/* Returns a string of n bytes, which the caller fills with valid UTF-8 and then seals. */
 ae_string *ae_string_alloc(ae_value_heap *heap, size_t n);
 void ae_string_seal(ae_string *string); /* counts code points, hashes; sets the NUL */
 /* Copy of text[0..n); bad UTF-8 is replaced. NULL when exhausted. */
@@ -135,7 +135,7 @@ bool ae_value_string(ae_value_heap *heap, const char *text, size_t n, ae_value *
 bool ae_value_array(ae_value_heap *heap, ae_array_kind kind, size_t capacity, ae_value *out);
 bool ae_value_array_add(ae_value_heap *heap, ae_value array, ae_value item);
 bool ae_value_object(ae_value_heap *heap, ae_value *out);
-/* Insert or replace. The key must pass ae_value_is_key. */
+/* Inserts or replaces an entry. The key must pass ae_value_is_key. */
 bool ae_value_object_set(ae_value_heap *heap, ae_value object, ae_value key, ae_value value);
 bool ae_value_object_put(ae_value_heap *heap, ae_value object, const char *key, ae_value value);
 
@@ -146,9 +146,9 @@ ae_value *ae_object_find_string(const ae_object *object, const ae_string *key);
 
 /* ---- UTF-8 ---- */
 
-/* Code point at text[0] (n >= 1 bytes of valid UTF-8) and its length in bytes. */
+/* Reads the code point at text[0] (n >= 1 bytes of valid UTF-8); returns its length in bytes. */
 size_t ae_utf8_decode(const char *text, size_t n, uint32_t *code);
-/* Writes at most 4 bytes; the number written. */
+/* Writes at most 4 bytes; returns their number. */
 size_t ae_utf8_encode(uint32_t code, char *out);
 /* Returns the length of the valid sequence at text, 0 if it is not one (no surrogates, no overlong forms). */
 size_t ae_utf8_valid(const char *text, size_t n);

@@ -1,7 +1,7 @@
 /* value_json.c - JSON to template values; see value_json.h. jansson reads, this converts. */
 #include "text/template/value_json.h"
 
-/* Depth of nesting, counted no further than `limit`; recursion is bounded by it. */
+/* Returns the depth of nesting, counted no further than `limit`, which bounds the recursion. */
 static int depth_of(const json_t *json, int limit)
 {
     int deepest = 0;
@@ -72,7 +72,7 @@ bool ae_value_from_json(ae_value_heap *heap, const json_t *json, ae_value *out)
 
 static aerie_status fail_parse(const json_error_t *e, const char *name, size_t n, aerie_error *error)
 {
-    if (!e->text[0]) return ae_fail_memory(error, name, n); /* jansson has no sentence for it */
+    if (!e->text[0]) return ae_fail_memory(error, name, n); /* jansson has no sentence for this failure */
     switch (json_error_code(e)) {
     case json_error_out_of_memory: return ae_fail_memory(error, name, n);
     case json_error_stack_overflow:

@@ -10,12 +10,14 @@
 
 #include "text/template/value.h"
 
-#define AE_JSON_MAX_DEPTH 128 /* lists and objects in each other */
+#define AE_JSON_MAX_DEPTH 128 /* most lists and objects within each other */
 
-/* Any JSON value. `name` opens the sentence. Errors: FORMAT (line and column), LIMIT (too deep, too large), MEMORY. */
+/* Reads any JSON value. `name` begins the sentence of an error. Errors: FORMAT (line and column), LIMIT (too deep, too large),
+ * MEMORY. */
 aerie_status ae_value_parse_json(ae_value_heap *heap, const char *text, size_t n, const char *name, ae_value *out,
                                  aerie_error *error);
-/* The same of a document at hand; false when the heap is exhausted. The caller vouches for the depth. */
+/* Converts a document that was already read; returns false if the heap is exhausted. The caller must ensure that it is not too
+ * deep. */
 bool ae_value_from_json(ae_value_heap *heap, const json_t *json, ae_value *out);
 
 #endif

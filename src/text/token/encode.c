@@ -22,8 +22,8 @@ typedef struct seen {
 
 struct ae_encode_memory {
     const ae_vocab *vocab;
-    ae_buf escaped;  /* SPM: the text with its spaces replaced */
-    ae_buf replaced; /* the text with its ill-formed bytes replaced */
+    ae_buf escaped;  /* SPM: the text with spaces replaced */
+    ae_buf replaced; /* the text with ill-formed bytes replaced */
     ae_merger merger;
     ae_lattice lattice;
     ae_pretok_memory pretok;
@@ -86,8 +86,8 @@ static bool is_mark(const char *text)
     return memcmp(text, SPACE_MARK, 3) == 0;
 }
 
-/* Does a word begin at text[i]? Words begin with their spaces, so one begins at a U+2581 that follows another character. A run
- * of newlines is a word. */
+/* Whether a word begins at text[i]. Words begin with their spaces, so one begins at a U+2581 that follows another character. A
+ * run of newlines is a word. */
 static bool is_cut(const ae_vocab *vocab, const char *text, size_t n, size_t word, size_t i)
 {
     if (vocab->split_at_newline && (text[i] == '\n') != (text[i - 1] == '\n')) return true;
@@ -95,14 +95,14 @@ static bool is_cut(const ae_vocab *vocab, const char *text, size_t n, size_t wor
     return vocab->metaspace || i < word + 3 || !is_mark(text + i - 3);
 }
 
-/* mmBERT: does a line begin at text[i] that lacks its U+2581? */
+/* mmBERT: whether a line begins at text[i] without its U+2581. */
 static bool lacks_mark(const char *text, size_t n, size_t i)
 {
     if (i == n || text[i] == '\n' || text[i] == ' ' || (i && text[i - 1] != '\n')) return false;
     return n - i < 3 || !is_mark(text + i);
 }
 
-/* Words that white space separates, without it. */
+/* Adds the words between white space, which is dropped. */
 static aerie_status add_bare_words(encoder *e, const char *text, size_t n)
 {
     ae_buf *words = &e->memory->escaped;
@@ -126,7 +126,7 @@ static aerie_status add_bare_words(encoder *e, const char *text, size_t n)
     return words->failed ? ae_fail_memory(e->error, "the words of a text", n) : AERIE_OK;
 }
 
-/* The words of what memory->escaped holds from `begin` on. */
+/* Adds the words in memory->escaped from `begin` on. */
 static aerie_status add_escaped(encoder *e, size_t begin, size_t n_text)
 {
     const ae_buf *escaped = &e->memory->escaped;
@@ -273,7 +273,8 @@ static aerie_status encode(encoder *e, const char *text, size_t n, ae_encode_opt
         AE_TRY(replace_unspellable(vocab, text, n, replaced, e->error));
         text = replaced->data;
         n = replaced->n;
-        if (options.n_plain) options.parse_special = false; /* offsets have changed; templates write well-formed text */
+        if (options.n_plain) options.parse_special = false; /* offsets have changed, and texts written by templates are
+                                                             * well-formed */
     }
     if (n) AE_TRY(add_text(e, text, n, &options));
     if (options.add_special && vocab->add_eos && vocab->eos >= 0 && !ae_tokens_add(e->out, vocab->eos)) return fail_tokens(e);
@@ -286,7 +287,7 @@ aerie_status ae_vocab_encode(const ae_vocab *vocab, const char *text, size_t n, 
     const size_t n_before = out->n;
     ae_encode_memory memory = {.vocab = vocab};
     encoder e = {.vocab = vocab, .memory = &memory, .out = out, .error = error};
-    if (n >= 256) { /* without memory for the cache, encoding is only slower */
+    if (n >= 256) { /* if there is no memory for the cache, encoding is only slower */
         uint32_t slots = 64;
         while (slots < CACHE_SLOTS && slots < n / 8) slots *= 2;
         e.cache = ae_alloc(slots, sizeof *e.cache);
@@ -318,7 +319,8 @@ aerie_status ae_vocab_encode_in(ae_encode_memory *memory, const char *text, size
 aerie_status ae_encode_memory_create(ae_encode_memory **out, const ae_vocab *vocab, size_t n_bytes, aerie_error *error)
 {
     *out = NULL;
-    size_t n_marked, n_both; /* a byte becomes at most three, and each fragment between special tokens may get a space */
+    size_t n_marked, n_both; /* n_marked, n_both: a byte becomes at most three, and each fragment between special tokens may get
+                              * a space */
     ae_encode_memory *m = ae_alloc(1, sizeof *m);
     bool ok = m && ae_mul_size(n_bytes, 3, &n_marked) && ae_add_size(n_marked, 3, &n_marked);
     if (ok) m->vocab = vocab;

@@ -10,8 +10,8 @@
 #include "text/token/vocab_int.h"
 
 #define NONE UINT32_MAX /* the order of a pair that does not merge */
-enum { SHORT = 24 };    /* symbols; below this the scan beats the heap */
-enum { WAYS = 4 };      /* children in the heap: one cache line */
+enum { SHORT = 24 };    /* words with fewer symbols are scanned, which is faster than the heap */
+enum { WAYS = 4 };      /* children of a node of the heap: one cache line */
 
 void ae_merger_free(ae_merger *merger)
 {
@@ -33,7 +33,7 @@ bool ae_merger_reserve(ae_merger *merger, size_t n)
 
 bool ae_merger_reserve_all(ae_merger *merger, size_t n)
 {
-    size_t capacity; /* one candidate for each pair and two for each merge */
+    size_t capacity; /* room for one candidate per pair and two per merge */
     if (!ae_mul_size(n, 3, &capacity) || !ae_merger_reserve(merger, n)) return false;
     if (capacity <= merger->heap_capacity) return true;
     ae_candidate *heap = ae_realloc(merger->heap, capacity, sizeof *heap);

@@ -141,7 +141,7 @@ typedef struct run {
 
 static aerie_status run_step(run *r, int i_step, size_t begin, size_t end);
 
-/* Cuts text[begin, end) into the matches of the step's pattern and the gaps between them. */
+/* Cuts text[begin, end) into the matches of the step's pattern and the parts between them. */
 static aerie_status run_pattern(run *r, int i_step, size_t begin, size_t end)
 {
     size_t n = end - begin, limit = 100000 + 64 * n;

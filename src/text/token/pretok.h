@@ -36,7 +36,8 @@ typedef struct ae_pretok_memory {
     ae_buf copy;                 /* a well-formed copy of an ill-formed text */
 } ae_pretok_memory;
 
-/* Reserves memory for texts of n bytes by running sample texts. PCRE2's frames depend on the text, so others may need more. */
+/* Reserves memory for texts of n bytes by running sample texts. The size of PCRE2's frames depends on the text, so some texts
+ * may need more. */
 aerie_status ae_pretok_memory_reserve(ae_pretok_memory *memory, const ae_pretok *pretok, size_t n, aerie_error *error);
 void ae_pretok_memory_free(ae_pretok_memory *memory);
 

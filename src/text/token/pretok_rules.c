@@ -27,7 +27,7 @@
 #define CAMEL_WORDS(upper, lower, tail) PREFIX upper "*" lower "+" tail "|" PREFIX upper "+" lower "*" tail "|"
 #define CAMEL_PATTERN(tail, number) CAMEL_WORDS(UPPER, LOWER, tail) number "|" OTHERS "[\\r\\n/]*|" NEWLINE_SPACES
 
-/* \p{Han} as the property Script. Newer versions of PCRE2 take it as Script_Extensions, which has more characters. */
+/* The script property \p{Han}. Newer versions of PCRE2 read this as Script_Extensions, which has more characters. */
 #define HAN                                                                                                       \
     "\\x{2e80}-\\x{2e99}\\x{2e9b}-\\x{2ef3}\\x{2f00}-\\x{2fd5}\\x{3005}\\x{3007}\\x{3021}-\\x{3029}"               \
     "\\x{3038}-\\x{303b}\\x{3400}-\\x{4dbf}\\x{4e00}-\\x{9fff}\\x{f900}-\\x{fa6d}\\x{fa70}-\\x{fad9}"             \
@@ -71,7 +71,7 @@
     "-\\x{1044f}\\x{104b0}-\\x{104d3}\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}"                 \
     "-\\x{10cf2}\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}"
 
-/* \w as ae_uni_is_word has it. */
+/* \w as ae_uni_is_word defines it. */
 #define WORD                                                                                                           \
     "[\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}"       \
     "\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}]"

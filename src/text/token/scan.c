@@ -90,12 +90,13 @@ static size_t scan_space_powers(const char *text, size_t pos, size_t end, size_t
         if (text[stop - 1] == '\r' || text[stop - 1] == '\n') return stop;
         *clean = run_of(text, pos, end, AE_UNI_SPACE);
     }
-    size_t ends[LARGEST + 2], count = 0; /* ends[i]: where i characters end */
+    size_t ends[LARGEST + 2], count = 0; /* ends[i]: where the first i characters end */
     for (size_t at = pos; at < *clean && count <= LARGEST; at += n) {
         ae_uni_class_at(text + at, end - at, &n);
         ends[++count] = at + n;
     }
-    const size_t room = *clean == end && count <= LARGEST ? count : count - 1; /* all of the run, or all but its last */
+    /* the whole run, or all but its last character */
+    const size_t room = *clean == end && count <= LARGEST ? count : count - 1;
     for (size_t size = LARGEST; size >= 2; size /= 2)
         if (room >= size) return ends[size];
     return ends[1];
@@ -111,7 +112,7 @@ static size_t more_numbers(const char *text, size_t pos, size_t end, uint32_t n_
     return pos;
 }
 
-/* Returns the alternatives that both families have after words: numbers, punctuation, white space. */
+/* Matches the alternatives that follow words in both families: numbers, punctuation, white space. */
 static size_t scan_rest(const char *text, size_t pos, size_t end, const ae_scan *scan, uint16_t letters, size_t *clean)
 {
     uint32_t n, n_next;

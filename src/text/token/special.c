@@ -37,7 +37,7 @@ static const struct {
     {"<MID>", CONTROLS},
 };
 
-/* Tokens that gpt-oss prints as part of its answer's structure. */
+/* Tokens that gpt-oss writes as part of an answer's structure, and that are therefore shown. */
 static const char *const shown[] = {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"};
 
 static bool piece_is(const ae_vocab *vocab, int32_t id, const char *text)
@@ -93,7 +93,7 @@ static void mark_known(ae_vocab *vocab)
         apply_known(vocab, id);
         if (vocab->flags[id] & AE_TOKEN_EOG) note_landmark(vocab, id, &l);
     }
-    /* Harmony and Solar end messages with <|end|>, generations with the others. */
+    /* Harmony and Solar end messages with <|end|>, and generations with the other tokens. */
     if (l.end >= 0 && l.call >= 0 && (l.ret >= 0 || l.flush >= 0) && l.end != vocab->eos) {
         vocab->flags[l.end] &= (uint8_t)~AE_TOKEN_EOG;
         vocab->types[l.end] = AE_TOKEN_USER;
@@ -183,7 +183,8 @@ static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_pad_token_id", &ends[0], NULL, error));
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_rep_token_id", &ends[1], NULL, error));
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_sep_token_id", &ends[2], NULL, error));
-    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_pre_token_id", &gap, NULL, error)); /* read elsewhere; said here */
+    /* another function reads the key, but this one reports the error */
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_pre_token_id", &gap, NULL, error));
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_suf_token_id", &gap, NULL, error));
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_mid_token_id", &gap, NULL, error));
     for (int i = 0; i < 3; i++) {
@@ -217,7 +218,7 @@ static aerie_status mark_listed(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
     return AERIE_OK;
 }
 
-/* Does text[0..n) have the lower-case word, in any case? */
+/* Whether text[0..n) contains the lower-case word, in any case. */
 static bool mentions(ae_gguf_string text, const char *word)
 {
     const size_t n = strlen(word);
@@ -232,8 +233,8 @@ static bool mentions(ae_gguf_string text, const char *word)
     return false;
 }
 
-/* Phi-3's special tokens swallow the white space after them, the masks of some encoders the white space before them. Only the
- * model's name or the pre-tokenizer's identifies such files. */
+/* Phi-3's special tokens remove the white space after them, the masks of some encoders the white space before them. Only the
+ * name of the model or pre-tokenizer identifies such files. */
 static aerie_status mark_strip(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
     static const char *const masked[] = {"jina-v2-de", "jina-v2-es", "jina-v2-code", "mmbert"};
@@ -304,7 +305,8 @@ void ae_special_free(ae_specials *set)
     *set = (ae_specials){0};
 }
 
-/* Returns the first index in [lo, hi) of a token whose byte at `depth` is >= wanted. All of them are longer than `depth`. */
+/* Returns the first index in [lo, hi) of a token whose byte at `depth` is >= wanted. All of them must be longer than
+ * `depth`. */
 static uint32_t lower(const ae_vocab *vocab, const ae_specials *set, uint32_t lo, uint32_t hi, uint32_t depth,
                       unsigned wanted)
 {

@@ -48,7 +48,7 @@ uint32_t ae_uni_decode(const char *text, size_t n, uint32_t *n_bytes)
     return code;
 }
 
-/* All numbers of the table are decimal digits (Nd). */
+/* All numbers in the table are decimal digits (Nd). */
 static uint16_t class_new(uint32_t code)
 {
     size_t lo = 0, hi = sizeof unicode_new / sizeof unicode_new[0];
@@ -135,7 +135,7 @@ bool ae_uni_is_valid(const char *text, size_t n)
     return true;
 }
 
-/* Could p[0..have) be the beginning of a well-formed character of more than `have` bytes? */
+/* Whether p[0..have) can be the beginning of a well-formed character of more than `have` bytes. */
 static bool begins_character(const uint8_t *p, uint32_t have)
 {
     uint32_t want = p[0] < 0xC2 ? 1 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 1;

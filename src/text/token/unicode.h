@@ -19,9 +19,10 @@ enum {
     AE_UNI_PUNCT = 8,
     AE_UNI_SYMBOL = 16,
     AE_UNI_SPACE = 32,
-    AE_UNI_NEWLINE = 64, /* \r or \n; comes with AE_UNI_SPACE */
-    AE_UNI_UPPER = 128,  /* what may begin a word in CamelCase: Lu, Lt, and the caseless Lm, Lo, M */
-    AE_UNI_LOWER = 256,  /* what may end one: Ll, Lm, Lo, M */
+    AE_UNI_NEWLINE = 64, /* \r or
+                          * ; AE_UNI_SPACE is set too */
+    AE_UNI_UPPER = 128,  /* can begin a word in CamelCase: Lu, Lt, and the caseless Lm, Lo, M */
+    AE_UNI_LOWER = 256,  /* can end such a word: Ll, Lm, Lo, M */
 };
 
 #define AE_UNI_BAD 0xFFFFFFFFu
@@ -30,16 +31,16 @@ enum {
  * where no well-formed character begins (surrogates and overlong forms are ill-formed). */
 uint32_t ae_uni_decode(const char *text, size_t n, uint32_t *n_bytes);
 
-/* Class bits of a code point; 0 for AE_UNI_BAD. */
+/* Returns the class bits of a code point; 0 for AE_UNI_BAD. */
 uint16_t ae_uni_class(uint32_t code);
 
-/* \d: a decimal digit (Nd). */
+/* Whether it matches \d: a decimal digit (Nd). */
 bool ae_uni_is_digit(uint32_t code);
-/* \w as Oniguruma has it: letters, marks, decimal digits, letter numbers (Nl), connectors (Pc), letters in circles and squares,
- * and the superscripts and fractions of Latin-1. */
+/* Whether it matches \w as Oniguruma defines it: letters, marks, decimal digits, letter numbers (Nl), connectors (Pc), letters
+ * in circles and squares, and the superscripts and fractions of Latin-1. */
 bool ae_uni_is_word(uint32_t code);
 
-/* UTF-8 of a code point up to U+10FFFF; returns the bytes written (1..4). */
+/* Writes the UTF-8 of a code point up to U+10FFFF; returns the number of bytes (1..4). */
 uint32_t ae_uni_encode(uint32_t code, char out[4]);
 
 bool ae_uni_is_valid(const char *text, size_t n);
@@ -49,7 +50,7 @@ uint32_t ae_uni_incomplete(const char *text, size_t n);
 
 extern const uint16_t ae_uni_ascii[128]; /* class of each ASCII character */
 
-/* Class of the character at text[0], and its length. The ASCII case is the hot one. */
+/* Returns the class of the character at text[0], and its length. The ASCII case is the hot one. */
 static inline uint16_t ae_uni_class_at(const char *text, size_t n, uint32_t *n_bytes)
 {
     uint8_t byte = (uint8_t)text[0];

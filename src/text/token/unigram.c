@@ -114,7 +114,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* RWKV spells bytes as Python's literals do. An escape that is none stands for its character. */
+/* RWKV spells bytes as Python's literals do. An unknown escape stands for its character. */
 void ae_rwkv_unescape(const char *text, size_t n, ae_buf *out)
 {
     for (size_t i = 0; i < n; i++) {
@@ -136,7 +136,7 @@ void ae_rwkv_unescape(const char *text, size_t n, ae_buf *out)
 
 /* ---- Normalization --------------------------------------------------------------------------------------------- */
 
-/* The output so far, and SentencePiece's state of it. */
+/* The normalized text so far, and SentencePiece's state after it. */
 typedef struct normal {
     ae_buf *out;
     bool collapses, in_word, pending; /* pending: U+2581 is due before the next character of a word */
@@ -162,7 +162,7 @@ static void add_normal(normal *s, const char *bytes, size_t n)
 
 aerie_status ae_ugm_normalize(const ae_vocab *vocab, const char *text, size_t n, bool prefix, ae_buf *out, aerie_error *error)
 {
-    const size_t begin = out->n, most = 64 * n + 64; /* published maps make at most 11 bytes of one */
+    const size_t begin = out->n, most = 64 * n + 64; /* published maps make at most 11 bytes from one */
     normal s = {.out = out, .collapses = vocab->collapses_spaces, .pending = prefix};
     for (size_t i = 0; i < n && !out->failed;) {
         const char *replacement;
@@ -215,7 +215,7 @@ static bool add_bytes(const ae_vocab *vocab, const char *bytes, size_t n, ae_tok
     return true;
 }
 
-/* Offers a way to end at a place; the first of equal ones stays. */
+/* Offers a path that ends at a place; the first of equal ones is kept. */
 static void offer(ae_lattice_place *place, double score, int32_t id, size_t other)
 {
     if (score > place->score) *place = (ae_lattice_place){score, id, (uint32_t)other};
@@ -225,7 +225,7 @@ aerie_status ae_ugm_word(const ae_vocab *vocab, ae_lattice *lattice, const char 
                          aerie_error *error)
 {
     if (!ae_lattice_reserve(lattice, n + 1)) return fail_lattice(n, error);
-    ae_lattice_place *at = lattice->places; /* at[i]: the best way to reach i; other: where its last token begins */
+    ae_lattice_place *at = lattice->places; /* at[i]: the best path to i; other: where its last token begins */
     for (size_t i = 0; i <= n; i++) at[i] = (ae_lattice_place){i ? -DBL_MAX : 0, -1, 0};
     for (size_t i = 0, next; i < n; i = next) {
         uint32_t n_bytes, node = 0;
@@ -240,7 +240,7 @@ aerie_status ae_ugm_word(const ae_vocab *vocab, ae_lattice *lattice, const char 
         }
         if (!single) offer(&at[next], at[i].score + (double)vocab->unknown_score, -1, i);
     }
-    /* The best way is read from its end and turned round by giving each place its successor. */
+    /* The best path is known from its end. It is reversed by giving each place its successor. */
     uint32_t after = (uint32_t)n;
     for (size_t i = n; i > 0; after = (uint32_t)i, i = at[i].other) at[i].score = (double)after;
     bool ok = true, unknown = false;
@@ -263,7 +263,7 @@ aerie_status ae_plamo2_text(const ae_vocab *vocab, ae_lattice *lattice, const ch
         n -= 3;
     }
     if (!ae_lattice_reserve(lattice, n + 1)) return fail_lattice(n, error);
-    ae_lattice_place *at = lattice->places; /* at[i]: the best way from i to the end; other: where its first token ends */
+    ae_lattice_place *at = lattice->places; /* at[i]: the best path from i to the end; other: where its first token ends */
     uint32_t n_bytes;
     for (size_t i = 0; i <= n; i++) at[i] = (ae_lattice_place){i < n ? -DBL_MAX : 0, -1, 0};
     for (size_t i = 0; i < n; i += n_bytes) {

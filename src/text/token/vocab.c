@@ -131,7 +131,7 @@ static void make_piece(const ae_vocab *vocab, uint8_t type, ae_gguf_string text,
     }
 }
 
-/* One token's piece and key (see vocab_int.h for which tokens have a key). */
+/* Adds the piece and the key of one token (vocab_int.h says which tokens have a key). */
 static bool add_token(ae_vocab *vocab, int32_t id, ae_gguf_string text, ae_buf *scratch)
 {
     uint8_t type = vocab->types[id];
@@ -257,7 +257,7 @@ static aerie_status load_character_bpe(ae_vocab *vocab, const ae_gguf *gguf, ae_
     return AERIE_OK;
 }
 
-/* Does any token of text have a capital letter? Then the vocabulary distinguishes cases. */
+/* Whether some token of text has a capital letter: then the vocabulary distinguishes cases. */
 static bool has_capitals(const ae_vocab *vocab)
 {
     for (int32_t id = 0; id < vocab->n_tokens; id++) {
@@ -281,7 +281,7 @@ static aerie_status load_wpm(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     return AERIE_OK;
 }
 
-/* A vocabulary without merges, as Kimi K2's may come: pairs merge if they make a token, the lowest id first, as in tiktoken. */
+/* A vocabulary without merges, as Kimi K2's may be: pairs merge if they make a token, the lowest id first, as in tiktoken. */
 static aerie_status order_by_ids(ae_vocab *vocab, aerie_error *error)
 {
     const size_t n = (size_t)vocab->n_tokens;
@@ -373,7 +373,7 @@ static uint64_t count_ids(const ae_gguf *gguf)
     return embedding && embedding->ne[1] > 0 ? (uint64_t)embedding->ne[1] : 0;
 }
 
-/* Ids without texts. why: the sentence with which texts are refused. */
+/* Loads ids without texts. why: the sentence with which texts are refused. */
 static aerie_status load_raw(ae_vocab *vocab, const ae_gguf *gguf, const char *why, aerie_error *error)
 {
     const uint64_t n = count_ids(gguf);
@@ -472,7 +472,7 @@ bool ae_vocab_is_control(const ae_vocab *vocab, int32_t token)
            (vocab->types[token] == AE_TOKEN_CONTROL || vocab->types[token] == AE_TOKEN_UNKNOWN);
 }
 
-/* Fails unless all tokens from `begin` on, which the other vocabulary lacks, are fillers: those are never sampled or fed. */
+/* Fails unless all tokens from `begin` on, which the other vocabulary lacks, are fillers, which are never sampled or fed. */
 static aerie_status check_fillers(const ae_vocab *vocab, int32_t begin, const char *which, const char *other,
                                   aerie_error *error)
 {

@@ -103,7 +103,7 @@ static bool slots_resize(ae_vocab *vocab, size_t n)
     return true;
 }
 
-/* Where strings are equal, the lowest id counts. */
+/* Of equal strings, the one with the lowest id counts. */
 aerie_status ae_keys_build(ae_vocab *vocab, aerie_error *error)
 {
     uint32_t n = vocab->keys.n;
@@ -147,7 +147,7 @@ const ae_merge *ae_merges_find(const ae_vocab *vocab, int32_t left, int32_t righ
     return m->left == UINT32_MAX ? NULL : m;
 }
 
-/* Decodes a part of a merge to its bytes; false if it spells none. */
+/* Decodes a part of a merge to its bytes; returns false if it does not spell bytes. */
 static bool part_bytes(const ae_vocab *vocab, const char *text, size_t n, char *out, size_t *n_out)
 {
     if (!vocab->spm) return ae_bytemap_decode(text, n, out, n_out);

@@ -28,7 +28,7 @@ enum {
     AE_TOKEN_BYTE = 6,
 };
 
-enum { AE_TOKEN_EOG = 1, AE_TOKEN_RSTRIP = 2, AE_TOKEN_MERGED = 4, AE_TOKEN_LSTRIP = 8 }; /* MERGED: some merge makes it */
+enum { AE_TOKEN_EOG = 1, AE_TOKEN_RSTRIP = 2, AE_TOKEN_MERGED = 4, AE_TOKEN_LSTRIP = 8 }; /* MERGED: a merge makes this token */
 
 typedef struct ae_strings {
     char *bytes;                 /* [n_bytes] */
@@ -37,14 +37,14 @@ typedef struct ae_strings {
     uint32_t n_bytes, capacity_bytes;
 } ae_strings;
 
-/* Open addressing, linear probing, power-of-two size; id -1 is a free slot. */
+/* A slot of a table with open addressing, linear probing and a power-of-two size; id -1: the slot is free. */
 typedef struct ae_key_slot {
     uint32_t hash;
     int32_t id;
 } ae_key_slot;
 
 typedef struct ae_merge {
-    uint32_t left, right; /* symbols; left UINT32_MAX is a free slot */
+    uint32_t left, right; /* two symbols; left UINT32_MAX: the slot is free */
     uint32_t rank;
     int32_t id; /* symbol */
 } ae_merge;
@@ -59,17 +59,17 @@ typedef struct ae_specials {
 
 struct ae_vocab {
     bool spm;            /* keys and pieces spell spaces by U+2581, bytes by <0xAB>: SPM, and Gemma 4 with merges */
-    bool wpm;            /* WordPiece; comes with spm */
-    bool folds_case;     /* WordPiece: no token has a capital, so text loses case and accents */
+    bool wpm;            /* WordPiece; spm is also set */
+    bool folds_case;     /* WordPiece: no token has a capital letter, so case and accents are removed from text */
     bool add_bos, add_eos, add_space_prefix;
-    char warning[160];   /* a sentence about the file; "": none */
+    char warning[160];   /* a sentence about the file; "": there is none */
     bool ignore_merges;  /* a whole word that is a token is not merged */
     bool split_at_space; /* SPM: no symbol has U+2581 after another character, so words are merged one by one */
     bool split_at_newline; /* Gemma 4 and its kin: runs of newlines are words of their own */
     bool newline_tokens;   /* Gemma 4, mmBERT: a run of newlines that is a token is that token */
     bool metaspace;        /* mmBERT: each line begins with U+2581, and each U+2581 begins a word */
-    bool bare_words;       /* white space separates words and is dropped; spm is set, too */
-    bool lowercase;        /* bare_words: text loses case */
+    bool bare_words;       /* white space separates words and is dropped; spm is also set */
+    bool lowercase;        /* bare_words: case is removed from text */
     bool ugm;              /* Unigram; comes with spm */
     bool plamo2, rwkv;
     bool verbatim;         /* keys and pieces are the tokens' texts as they are, or unescaped (RWKV) */
@@ -87,11 +87,11 @@ struct ae_vocab {
     uint32_t *order;   /* [n_tokens] SPM, and BPE without merges: smaller merges first */
     float *scores;       /* [n_tokens] Unigram, PLaMo-2 */
     float unknown_score; /* Unigram */
-    ae_trie trie;        /* Unigram, PLaMo-2, RWKV: the keys of tokens that text may become */
+    ae_trie trie;        /* Unigram, PLaMo-2, RWKV: the keys of all tokens that text may become */
     ae_charsmap charsmap; /* Unigram */
     ae_key_slot *slots;
     uint32_t slot_mask;
-    ae_merge *merges;    /* NULL: pairs merge by the scores of what they make (order) */
+    ae_merge *merges;    /* NULL: pairs merge in the order of the scores of what they make (order) */
     uint32_t merge_mask;
     int32_t byte_token[256];  /* -1: none */
     int32_t byte_symbol[256]; /* BPE */
@@ -99,7 +99,7 @@ struct ae_vocab {
     ae_specials special;      /* user-defined, control and unknown: found with parse_special */
     ae_pretok pretok;         /* BPE */
     char kind[64];
-    char no_text[600]; /* why texts are refused: the vocabulary knows ids only; "": they are not */
+    char no_text[600]; /* why texts are refused (the vocabulary has ids only); "": they are not refused */
     char *chat_template; /* NULL: none */
 };
 
@@ -108,7 +108,7 @@ static inline const char *ae_strings_get(const ae_strings *strings, int32_t i, u
     *n = strings->begin[i + 1] - strings->begin[i];
     return strings->bytes + strings->begin[i];
 }
-/* Appends; false when out of memory or beyond 4 GiB. */
+/* Appends a string; returns false when out of memory or beyond 4 GiB. */
 bool ae_strings_add(ae_strings *strings, const char *bytes, size_t n);
 void ae_strings_free(ae_strings *strings);
 
@@ -123,7 +123,8 @@ aerie_status ae_merges_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *e
 
 /* vocab.c */
 aerie_status ae_vocab_load_tokens(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error);
-/* False if a token, or a part of a merge, has a space after another character: then words cannot be merged one by one. */
+/* Returns false if a token, or a part of a merge, has a space after another character: then words cannot be merged one by
+ * one. */
 bool ae_vocab_splits_at_space(const ae_vocab *vocab);
 
 /* unigram.c */
@@ -148,7 +149,7 @@ void ae_rwkv_unescape(const char *text, size_t n, ae_buf *out);        /* append
 /* Appends the text as the model normalizes it, with U+2581 for spaces. prefix: one before the first word. */
 aerie_status ae_ugm_normalize(const ae_vocab *vocab, const char *text, size_t n, bool prefix, ae_buf *out,
                               aerie_error *error);
-/* Append the tokens of a word of normalized text, or of a text without special tokens. n < 2^31. */
+/* Append the tokens of a word of normalized text; of a text without special tokens. n < 2^31. */
 aerie_status ae_ugm_word(const ae_vocab *vocab, ae_lattice *lattice, const char *word, size_t n, ae_tokens *out,
                          aerie_error *error);
 aerie_status ae_plamo2_text(const ae_vocab *vocab, ae_lattice *lattice, const char *text, size_t n, ae_tokens *out,
@@ -157,18 +158,18 @@ aerie_status ae_rwkv_text(const ae_vocab *vocab, const char *text, size_t n, ae_
 
 /* special.c */
 aerie_status ae_special_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error);
-/* Returns the longest of the tokens at text[0..n), or -1. */
+/* Returns the longest of the set's tokens at text[0..n), or -1. */
 int32_t ae_special_match(const ae_vocab *vocab, const ae_specials *set, const char *text, size_t n);
 void ae_special_free(ae_specials *set);
 
 /* bytemap.c: the printable characters by which GPT-2 vocabularies spell bytes. */
 int ae_bytemap_byte(uint32_t code); /* the byte, or -1 */
-/* Decodes text into out[<= n]; false when a character spells no byte. */
+/* Decodes text into out[<= n]; returns false if a character does not spell a byte. */
 bool ae_bytemap_decode(const char *text, size_t n, char *out, size_t *n_out);
 
 /* merge.c */
 typedef struct ae_symbol {
-    uint32_t begin, n;  /* bytes of the word; n == 0: merged into the one before */
+    uint32_t begin, n;  /* bytes of the word; n == 0: it was merged into the symbol before it */
     int32_t id;         /* symbol, -1: unknown character (SPM) */
     int32_t prev, next; /* -1: none */
 } ae_symbol;
@@ -193,11 +194,11 @@ aerie_status ae_spm_word(const ae_vocab *vocab, ae_merger *merger, const char *w
                          aerie_error *error);
 /* wordpiece.c: appends the tokens of a text without special tokens. */
 aerie_status ae_wpm_text(const ae_vocab *vocab, const char *text, size_t n, ae_tokens *out, aerie_error *error);
-/* Room for n symbols; false when out of memory. */
+/* Makes room for n symbols; returns false when out of memory. */
 bool ae_merger_reserve(ae_merger *merger, size_t n);
-/* Room for n symbols and for all candidates of a word of n symbols; false when out of memory. */
+/* Makes room for n symbols and for all candidates of a word of n symbols; returns false when out of memory. */
 bool ae_merger_reserve_all(ae_merger *merger, size_t n);
-/* Merges symbols[0..n); those that remain are linked by next, from symbols[0] on. False when out of memory. */
+/* Merges symbols[0..n); those that remain are linked by next, from symbols[0] on. Returns false when out of memory. */
 bool ae_merger_run(const ae_vocab *vocab, ae_merger *merger, const char *word);
 
 #endif

@@ -15,7 +15,7 @@ typedef enum token_class { CLASS_TEXT, CLASS_BYTE, CLASS_USER, CLASS_CONTROL, CL
 struct ae_vocab_map {
     const ae_vocab *target, *draft;
     int32_t *to_draft;                 /* [target->n_tokens] */
-    int32_t *to_target;                /* [draft->n_tokens] -1: in no pair */
+    int32_t *to_target;                /* [draft->n_tokens] -1: the token is in no pair */
     int32_t *pair_target, *pair_draft; /* [n_pairs] */
     uint32_t n_pairs;
     uint32_t longest; /* bytes of the target's longest token */
@@ -140,7 +140,7 @@ static int32_t turn_end(const ae_vocab *vocab)
 static void link_by_role(ae_vocab_map *map)
 {
     const ae_vocab *target = map->target, *draft = map->draft;
-    /* a drafter whose texts do not begin with BOS must not be fed one */
+    /* a drafter whose texts do not begin with BOS must not read one */
     if (target->bos >= 0 && target->bos != target->eos && map->to_draft[target->bos] < 0) {
         if (ae_vocab_adds_bos(draft)) link(map, target->bos, draft->bos);
         else map->to_draft[target->bos] = AE_MAP_NOTHING;
@@ -302,7 +302,8 @@ static bool reserve_words(ae_retext *r, size_t capacity)
 
 aerie_status ae_retext_reserve(ae_retext *r, size_t n_seen, size_t n_drafts, aerie_error *error)
 {
-    /* the last word may exceed n_drafts: each of its bytes may become an unknown character of three byte tokens; and BOS */
+    /* the last word may exceed n_drafts: each of its bytes may become an unknown character of three byte tokens, and BOS may be
+     * added */
     const size_t n_word = ae_vocab_map_word_bytes(r->map);
     size_t n_all;
     r->most = n_drafts;
@@ -323,7 +324,7 @@ static bool is_white(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Does a word begin at tokens[i], given that the one before begins at tokens[begin]? Depends on tokens[0..i] only. */
+/* Whether a word begins at tokens[i], given that the one before begins at tokens[begin]. Depends on tokens[0..i] only. */
 static bool begins_word(const ae_vocab *vocab, const int32_t *tokens, size_t begin, size_t i, bool whole)
 {
     if (i == begin || !is_plain(vocab, tokens[i]) || !is_plain(vocab, tokens[i - 1])) return true;
@@ -334,7 +335,7 @@ static bool begins_word(const ae_vocab *vocab, const int32_t *tokens, size_t beg
     return n && is_white(piece[0]) && !(n_before && is_white(before[n_before - 1]));
 }
 
-/* Returns the end of the word that begins at tokens[begin]; its text is left in r->spelling. */
+/* Returns the end of the word that begins at tokens[begin], and leaves its text in r->spelling. */
 static size_t read_word(ae_retext *r, const int32_t *tokens, size_t n, size_t begin)
 {
     const ae_vocab *vocab = r->map->target;
@@ -378,7 +379,7 @@ static aerie_status add_word(ae_retext *r, const int32_t *tokens, size_t begin, 
     return ok ? AERIE_OK : ae_fail_memory(error, "the drafter's tokens", r->drafts.n * sizeof(int32_t));
 }
 
-/* Drops the words that these tokens may change: all from the word on that the first different token may belong to, or the last
+/* Drops the words that these tokens may change: all from the word that the first different token may belong to, or the last
  * word, which may continue. */
 static void keep_common(ae_retext *r, const int32_t *tokens, size_t n)
 {

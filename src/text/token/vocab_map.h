@@ -35,13 +35,13 @@ const ae_overlap *ae_vocab_map_overlap(const ae_vocab_map *map);
 /* Errors: UNSUPPORTED, with the figures and the names of both models, if the overlap is too small. */
 aerie_status ae_vocab_map_check(const ae_vocab_map *map, const char *target_name, const char *draft_name, aerie_error *error);
 
-/* Returns the pairs, ascending in target ids: targets[i] and drafts[i] are the same; each id occurs once. */
+/* Returns the pairs in ascending order of target ids: targets[i] and drafts[i] are the same token; each id occurs once. */
 uint32_t ae_vocab_map_pairs(const ae_vocab_map *map, const int32_t **targets, const int32_t **drafts);
 
 /* Results of ae_vocab_map_to_draft that are not tokens. */
 #define AE_MAP_TEXT (-1)    /* the token's text is spelled in the drafter's tokens */
 #define AE_MAP_NOTHING (-2) /* the token is left out: a filler, or BOS for a drafter without one */
-/* The drafter's token for a token of the target (several may map to one), or one of these. */
+/* Returns the drafter's token for a token of the target (several may map to one), or one of the values above. */
 int32_t ae_vocab_map_to_draft(const ae_vocab_map *map, int32_t target_token);
 
 /* A sequence of the target in the drafter's tokens, kept from call to call: a pure function of the sequence, however it

@@ -16,7 +16,7 @@ enum { MAX_CHARS = 100, MARK_BYTES = 3, MAX_DECOMPOSED = 32 };
 typedef struct words {
     const ae_vocab *vocab;
     char word[MARK_BYTES + 4 * MAX_CHARS]; /* U+2581 and the word */
-    size_t n, n_chars;                     /* n: bytes with U+2581; n_chars: characters, also those that did not fit */
+    size_t n, n_chars;                     /* n: bytes, with U+2581; n_chars: characters, including those that did not fit */
     ae_tokens *out;
     bool failed;
 } words;
@@ -26,11 +26,12 @@ static void add_token(words *w, int32_t id)
     if (id >= 0 && !ae_tokens_add(w->out, id)) w->failed = true;
 }
 
-/* Returns the longest token at word[at..n): its id, and its length through *length. -1 if there is none. */
+/* Finds the longest token at word[at..n): returns its id, and its length in *length; -1 if there is none. */
 static int32_t longest(const words *w, size_t at, size_t *length)
 {
     size_t n = w->n - at;
-    if (at && n >= MARK_BYTES && memcmp(w->word + at, w->word, MARK_BYTES) == 0) return -1; /* a U+2581 of the text itself */
+    /* the U+2581 comes from the text itself */
+    if (at && n >= MARK_BYTES && memcmp(w->word + at, w->word, MARK_BYTES) == 0) return -1;
     if (n > w->vocab->max_key_bytes) n = w->vocab->max_key_bytes;
     for (; n > 0; n--) {
         const int32_t id = ae_keys_find(w->vocab, w->word + at, n);
@@ -84,7 +85,8 @@ static bool is_punctuation(uint32_t c)
     return ae_uni_class(c) & AE_UNI_PUNCT;
 }
 
-/* Control, format, surrogate and private-use characters, except tabs and newlines, which are white space. */
+/* Whether a character is dropped: control, format, surrogate and private-use characters, except tabs and newlines, which are
+ * white space. */
 static bool is_dropped(uint32_t c)
 {
     if (c == '\t' || c == '\n' || c == '\r') return false;

@@ -14,9 +14,9 @@ typedef struct view {
     const ae_attn_tile *t;
     const ae_attn_query *query;
     const int32_t *codes; /* [head_dim] */
-    float code_scale;     /* scale of the codes times the tile's scale / h */
+    float code_scale;     /* scale of the codes, times the tile's scale / h */
     ae_kv_type type;      /* of codes */
-    uint32_t n_planes, value_planes; /* of codes; value_planes not for latent rows */
+    uint32_t n_planes, value_planes; /* planes of codes; value_planes is not used for latent rows */
     /* only for latent rows: */
     const int32_t *rope_codes; /* [n_rope] */
     float rope_scale;
@@ -238,7 +238,7 @@ typedef struct kind {
     void (*values)(const view *w, int32_t first, int32_t last, const float *p, float *o);
 } kind;
 
-/* Positions [first, last] of one chunk: computes their maximum, their sum and o [head_dim]. */
+/* Handles positions [first, last] of one chunk: computes their maximum, their sum and o [head_dim]. */
 static void chunk(const view *w, const kind *k, int32_t first, int32_t last, float *m, float *l, float *o)
 {
     float s[AE_KV_PAGE], sums[16] = {0};
@@ -287,7 +287,7 @@ static float *part_of(const ae_attn_tile *t, int32_t i_chunk, uint32_t i_query)
     return t->parts + ((size_t)(i_chunk - t->chunk_begin) * t->n_queries + i_query) * AE_ATTN_PART(t->head_dim);
 }
 
-/* The first and last chunk that a query sees; with parts only among [chunk_begin, chunk_end). */
+/* Finds the first and last chunk that a query sees; with parts only among [chunk_begin, chunk_end). */
 static void chunks_of(const ae_attn_tile *t, const ae_attn_query *query, int32_t *first, int32_t *last)
 {
     *first = ae_attn_first_seen(t, query) / AE_KV_PAGE;
@@ -370,7 +370,7 @@ void ae_ref_latent_attention_q8(const ae_attn_tile *t) { attend_latent(t, 1); }
 
 /* ---- Index keys ---------------------------------------------------------------------------------- */
 
-/* Adds a head's part to the scores; its query and its codes are in the view. */
+/* Adds a head's part to the scores; the view has the query and its codes. */
 static void score_head(const ae_index_row *r, const view *w, float (*score)(const view *w, int32_t slot), float weight)
 {
     for (int32_t p = r->first; p < r->end; p++) {

@@ -7,7 +7,7 @@
 
 #define DIGIT_BITS 11 /* of a key: 11, 11 and 10 */
 
-/* Numbers in the order of the scores; a NaN is the lowest, and the zeros are equal. */
+/* Returns numbers in the order of the scores; a NaN is the lowest, and both zeros are equal. */
 static uint32_t key_of(float score)
 {
     const float x = score + 0.0f;
@@ -20,7 +20,7 @@ static uint32_t key_of(float score)
 /* Returns the k-th highest of n keys (k from 1), and how many that are equal to it are among the k highest. */
 static uint32_t find_least(const float *score, uint32_t n, uint32_t k, uint32_t *n_equal)
 {
-    uint32_t prefix = 0, known = 0; /* the key's upper bits, and which these are */
+    uint32_t prefix = 0, known = 0; /* the key's upper bits, and the mask of those that are known */
     for (uint32_t shift = 32, width; shift; ) {
         uint32_t count[1u << DIGIT_BITS] = {0}, d;
         width = shift < DIGIT_BITS ? shift : DIGIT_BITS;

@@ -33,7 +33,7 @@
 
 #define AE_PANEL 16     /* output rows interleaved in a packed weight */
 #define AE_TILE_ROWS 16 /* activation rows in a tile */
-#define AE_TILES_IN 128 /* the least columns of a product by tiles */
+#define AE_TILES_IN 128 /* least columns of a product by tiles */
 
 /* ---- Activations, prepared once for all weights that share them ------------------------------- */
 
@@ -68,10 +68,10 @@ static inline size_t ae_act_stride(size_t n_in)
     return n_in % 1024 ? n_in : n_in + 64;
 }
 
-/* Few rows leave most of a tile empty, and a product takes as long as with a full one. So a tile of 64 k holds two blocks of
- * 32 k, one below the other in 2 m rows: the first m rows have the first block's k, then zeros; the others have zeros, then the
- * second block's k. Returns m, 4 or 8; 0 if there are more rows, or too few columns for chunks of six blocks. The result is a
- * function of n_rows and n_in only. */
+/* With few rows, most of a tile would be empty, and a product takes as long as with a full one. So a tile of 64 k holds two
+ * blocks of 32 k, one below the other in 2 m rows: the first m rows have the first block's k, then zeros; the others have
+ * zeros, then the second block's k. Returns m, 4 or 8; 0 if there are more rows, or too few columns for chunks of six blocks.
+ * The result depends only on n_rows and n_in. */
 static inline uint32_t ae_act_pair_rows(const ae_act *act)
 {
     const uint32_t pairs = act->n_in / 64, chunks = (act->n_in + 511) / 512;
@@ -103,7 +103,7 @@ typedef struct ae_packed {
     bool scale_f32;     /* AE_DOT_32 */
     bool has_lut;       /* codes are 4-bit indices of unevenly spaced values */
     uint8_t lut[16];
-    uint32_t n_units, n_blocks;    /* per row: units of 32 or 256 k; blocks of 32 k */
+    uint32_t n_units, n_blocks;    /* of a row: units of 32 or 256 k; blocks of 32 k */
     uint32_t n_panels, run_panels; /* all panels; panels per run (ae_run_panels) */
     bool in_order;       /* blocks of codes are contiguous: ascending k, panel after panel */
     size_t scale_stride; /* bytes per panel */
@@ -121,19 +121,18 @@ typedef struct ae_packed {
  * A Zen 5 reads one stream, prefetched well ahead, faster than four: products with one row and two threads, 2,048 columns, in
  * runs and in order: Q4_K with AVX-512 35 and 51 GB/s, Q4_0 with AVX2 30 and 42. */
 #define AE_LINE 64
-#define AE_RUN 4096 /* the most blocks of a run, which has at least one panel */
+#define AE_RUN 4096 /* most blocks of a run, which has at least one panel */
 
-/* Panels per run, for rows of n blocks. */
+/* Returns the panels per run, for rows of n blocks. */
 static inline uint32_t ae_run_panels(uint32_t n)
 {
     return n < AE_RUN ? AE_RUN / n : 1;
 }
 
-/* Lines from the start of one stream of a run of n blocks to the next. Up to 15 lines are left unused, so that the streams
- * start
- * in different sets of an L1 cache with 4 KiB per way: Q4_0, 4,096 columns, 1, 4, 8, 16 rows on the same VM took 2.3, 2.4, 3.1,
- * 5.9 ms without and 2.2, 2.3, 3.0, 5.9 ms with them, 2.5, 2.7, 3.1, 5.8 ms with four streams of 4 KiB read block after
- * block. */
+/* Returns the lines between the starts of two streams of a run of n blocks. Up to 15 lines are left unused, so that the streams
+ * start in different sets of an L1 cache with 4 KiB per way: Q4_0, 4,096 columns, 1, 4, 8, 16 rows on the same VM took 2.3,
+ * 2.4, 3.1, 5.9 ms without and 2.2, 2.3, 3.0, 5.9 ms with them, 2.5, 2.7, 3.1, 5.8 ms with four streams of 4 KiB read block
+ * after block. */
 static inline uint32_t ae_run_lines(uint32_t n)
 {
     const uint32_t past = n % 32;
@@ -170,7 +169,8 @@ static inline ae_run ae_run_of(const ae_packed *p, uint32_t panel)
 /* Where the lines of a block are, in bytes. */
 typedef struct ae_lines {
     size_t at;            /* offset of the first line in the weight's codes */
-    ptrdiff_t line, step; /* from a line of the block to the next one; from a line to the same one of the panel's next block */
+    ptrdiff_t line, step; /* distance between two lines of the block; distance from a line to the same one of the panel's next
+                           * block */
 } ae_lines;
 
 /* run: the panel's */
@@ -202,9 +202,9 @@ typedef void ae_mm_fn(const ae_weight *weight, const ae_act *act, const ae_mm_ou
 struct ae_weight {
     uint32_t type, n_out, n_in;
     ae_dot dot;
-    const uint8_t *plain; /* [n_out][row_bytes] the file's layout; NULL if only the packed form is kept */
+    const uint8_t *plain; /* [n_out][row_bytes] the file's layout; NULL if there is only the packed form */
     size_t row_bytes;
-    ae_packed packed;     /* with in_place it has no memory, and panels are packed one at a time when they are used */
+    ae_packed packed;     /* with in_place it has no memory: each panel is packed when it is used */
     bool in_place;
     uint8_t *own;         /* [n_out][row_bytes] the memory of `plain` if weight_fill fills it; else NULL */
     bool has_scale, has_row_scale; /* false: the factor is 1 and is not applied */
@@ -300,14 +300,14 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
 typedef struct ae_attn_query {
     const float *q;      /* [head_dim]; for latent rows [n_rope + head_dim] */
     float *y;            /* [head_dim] */
-    int32_t own;         /* own position: windows are counted from it */
-    int32_t pos;         /* last position that it sees: `own`, but in a group of rows that see each other */
+    int32_t own;         /* the query's own position, from which windows are counted */
+    int32_t pos;         /* last position that the query sees: `own`, except in a group of rows that see each other */
     int32_t n_inplace;   /* positions below this are in the slot of the same number */
-    float slope;         /* its head's slope; 0: distance costs nothing */
-    const float *bias;   /* its head's [AE_BIAS_ROW]; or NULL */
-    float sink;          /* its head's sink, if the tile has sinks */
+    float slope;         /* slope of the query's head; 0: distance costs nothing */
+    const float *bias;   /* bias of the query's head [AE_BIAS_ROW]; or NULL */
+    float sink;          /* sink of the query's head, if the tile has sinks */
     const int32_t *path; /* slot of position n_inplace + i */
-    int32_t first;       /* it sees no position before this */
+    int32_t first;       /* the query sees no position before this */
 } ae_attn_query;
 
 /* Queries of one sequence and KV head, handled together so that K and V are read once. */
@@ -318,7 +318,7 @@ typedef struct ae_attn_tile {
     uint32_t n_queries; /* <= AE_ATTN_TILE */
     ae_attn_query query[AE_ATTN_TILE];
     uint32_t head_dim;
-    uint32_t n_rope; /* for latent rows the values of the rotated part; else 0 */
+    uint32_t n_rope; /* values of the rotated part of latent rows; otherwise 0 */
     uint32_t window; /* 0 = all */
     bool chunked, has_sinks;
     float scale, softcap;
@@ -327,8 +327,8 @@ typedef struct ae_attn_tile {
     const int32_t *table;  /* page numbers of the sequence */
     float *scratch;        /* [AE_ATTN_TILE][head_dim + 64] for the kernel */
     void *work;            /* [AE_ATTN_WORK] for the kernel, 64-byte aligned: too large for the stack of a thread */
-    /* If work is split over chunks: for each chunk of [chunk_begin, chunk_end) that a query sees, its m, l, o are stored in
-     * parts[chunk - chunk_begin][query][AE_ATTN_PART(head_dim)], and y is not changed. NULL: all chunks are merged to y. */
+    /* If work is split over chunks: for each chunk of [chunk_begin, chunk_end) that a query sees, the kernel stores m, l, o in
+     * parts[chunk - chunk_begin][query][AE_ATTN_PART(head_dim)], and does not change y. NULL: all chunks are merged into y. */
     float *parts;
     int32_t chunk_begin, chunk_end;
 } ae_attn_tile;
@@ -359,17 +359,17 @@ static inline float ae_attn_finish(const ae_attn_tile *tile, const ae_attn_query
 
 /* A row's queries of index keys, for the scores of positions [first, end); see ae_select. */
 typedef struct ae_index_row {
-    uint32_t n_heads, head_dim, n_rope; /* of a key: n_rope values of the first part, head_dim of the second */
+    uint32_t n_heads, head_dim, n_rope; /* sizes of a key: n_rope values of the first part, head_dim of the second */
     const float *q;        /* [n_heads][n_rope + head_dim] */
     const float *weight;   /* [n_heads] */
-    float floor;           /* dots below it, and NaN, count as this: 0 or -INFINITY */
+    float floor;           /* dot products below it, and NaN, count as this: 0 or -INFINITY */
     int32_t first, end;
     int32_t n_inplace;     /* as in ae_attn_query */
     const int32_t *path;
     const void *base;      /* as in ae_attn_tile */
     size_t page_stride;
     const int32_t *table;
-    float *score;          /* (out) [end], those from `first` on */
+    float *score;          /* (out) [end], of which those from `first` on are written */
     float *scratch;        /* as in ae_attn_tile */
     void *work;
 } ae_index_row;
@@ -377,7 +377,7 @@ typedef struct ae_index_row {
 /* f16: V follows K inside a page of a layer and head. */
 #define AE_KV_K_ELEMENTS(head_dim) ((size_t)AE_KV_PAGE * (head_dim))
 
-/* x as the f16 cache stores it. */
+/* Returns x as the f16 cache stores it. */
 static inline uint16_t ae_kv_half(float x)
 {
     return x == x ? ae_f32_to_f16(x) : 0x7E00;
@@ -413,7 +413,7 @@ static inline size_t ae_kv8_k_at(uint32_t head_dim, uint32_t place, uint32_t i)
     return ((place / 16 * (AE_KV8_DIM(head_dim) / 4) + i / 4) * 16 + place % 16) * 4 + i % 4;
 }
 
-/* From the first plane of V on. */
+/* Offset from the first plane of V. */
 static inline size_t ae_kv_v_at(uint32_t head_dim, uint32_t place, uint32_t i)
 {
     return (place / 4 * AE_KV8_DIM(head_dim) + i) * 4 + place % 4;
@@ -425,9 +425,9 @@ static inline uint32_t ae_kv8_turn(uint32_t head_dim)
     return head_dim & (~head_dim + 1);
 }
 
-/* Codes of 4 bits: the byte of element i at a place. In keys elements 8 j + k and 8 j + 4 + k (k < 4) share one, in values
- * 32 j + k and 32 j + 16 + k (k < 16); the second has the high bits. So no two places share a byte: threads write rows of one
- * page at the same time. */
+/* Returns the byte of element i at a place, for 4-bit codes. In keys, elements 8 j + k and 8 j + 4 + k (k < 4) share a byte, in
+ * values 32 j + k and 32 j + 16 + k (k < 16); the second has the high bits. So no two places share a byte, and threads may
+ * write rows of one page at the same time. */
 static inline size_t ae_kv4_k_at(uint32_t head_dim, uint32_t place, uint32_t i)
 {
     return ((place / 16 * (AE_KV8_DIM(head_dim) / 8) + i / 8) * 16 + place % 16) * 4 + i % 4;
@@ -479,7 +479,7 @@ static inline int32_t ae_latent_high(int32_t code) { return (code + 64) >> 7; }
 /* The recurrence step of one row in one tile. */
 typedef struct ae_state_step {
     uint32_t key_dim;    /* a multiple of 4 */
-    bool delta;          /* d is computed from v; otherwise d is an input and y is the dot product without a factor */
+    bool delta;          /* d is computed from v; otherwise d is an input, and y is the dot product without a factor */
     const float *k, *q;  /* [key_dim] */
     float alpha, beta, scale;
     const float *v;      /* [16], only with delta */
@@ -487,7 +487,7 @@ typedef struct ae_state_step {
     float *y;            /* [16] */
 } ae_state_step;
 
-/* The same of AE_STATE_MAMBA1, whose states decay each at its own rate. */
+/* The same for AE_STATE_MAMBA1, in which each state decays at a rate of its own. */
 typedef struct ae_scan_step {
     uint32_t key_dim;          /* a multiple of 4 */
     const float *decay;        /* [key_dim][16] */
@@ -496,7 +496,7 @@ typedef struct ae_scan_step {
     float *y;                  /* [16] */
 } ae_scan_step;
 
-/* The same of AE_STATE_KDA, whose keys decay each at its own rate; d is computed from v. */
+/* The same for AE_STATE_KDA, in which each key decays at a rate of its own; d is computed from v. */
 typedef struct ae_keyed_step {
     uint32_t key_dim;             /* a multiple of 4 */
     const float *alpha, *k, *q;   /* [key_dim] */
@@ -505,12 +505,13 @@ typedef struct ae_keyed_step {
     float *d, *y;                 /* [16] x 2 */
 } ae_keyed_step;
 
-/* The same of AE_STATE_WKV6 and AE_STATE_WKV7. */
+/* The same for AE_STATE_WKV6 and AE_STATE_WKV7. */
 typedef struct ae_wkv_step {
     uint32_t key_dim;                 /* a multiple of 4 */
     const float *alpha, *k, *q;       /* [key_dim] */
     const float *erased, *written;    /* WKV7: [key_dim] x 2, kk and kk * a */
-    bool after;                       /* WKV6: y is of the state after the step, and scaled; else of the one before */
+    bool after;                       /* WKV6: y is computed from the state after the step, and scaled; otherwise from the state
+                                       * before */
     float bonus, scale;               /* WKV6 */
     const float *v;                   /* [16] */
     float *e, *y;                     /* [16] x 2; e: WKV7, an output */
@@ -518,7 +519,7 @@ typedef struct ae_wkv_step {
 
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
-/* The types of its entries; what each computes is said in the table. */
+/* The types of the table's entries; the table says what each computes. */
 typedef void ae_rmsnorm_fn(const float *x, const float *norm, float eps, uint32_t n, float *y);
 typedef void ae_layernorm_fn(const float *x, const float *norm, const float *bias, float eps, uint32_t n, float *y);
 typedef void ae_glu_fn(const float *g, const float *u, float limit, float up_limit, uint32_t n, float *y);
@@ -581,11 +582,11 @@ typedef struct ae_kernels {
     ae_quant32_fn *quant32;
     ae_quant256_fn *quant256;
 
-    ae_mm_fn *mm_plain;     /* any integer type in the file's layout: the reference */
+    ae_mm_fn *mm_plain;     /* for any integer type in the file's layout: the reference */
     ae_mm_fn *mm_p16_32[2]; /* packed AE_DOT_32, [0] 4-bit codes, [1] wider; NULL: not at this level */
     ae_mm_fn *mm_p16_256[2]; /* packed AE_DOT_256, likewise */
-    ae_mm_fn *mm_tiles_32, *mm_tiles_256; /* the same from the tiled form of ae_act, n_in >= AE_TILES_IN; NULL: not at this
-                                           * level. They are faster from some number of rows on */
+    ae_mm_fn *mm_tiles_32, *mm_tiles_256; /* the same from the tiled form of ae_act, n_in >= AE_TILES_IN, which is faster from
+                                           * some number of rows on; NULL: not at this level */
     ae_mm_fn *mm_f32, *mm_f16, *mm_bf16; /* the file's layout */
 
     /* one row: rotates pairs by cos, sin [n_rot/2]; a*c - b*s, a*s + b*c, products rounded before the sum */
@@ -595,7 +596,7 @@ typedef struct ae_kernels {
     ae_attention_fn *attention[AE_KV_TYPES];
     /* writes row [n_rope + head_dim] to place `place` of a page of latent rows */
     ae_latent_write_fn *latent_write[AE_KV_TYPES];
-    ae_attention_fn *latent_attention[AE_KV_TYPES]; /* with codes, y is still turned */
+    ae_attention_fn *latent_attention[AE_KV_TYPES]; /* for types of codes, y is still turned */
     ae_index_scores_fn *index_scores[AE_KV_TYPES]; /* over latent rows */
     ae_latent_unturn_fn *latent_unturn; /* inverts the turn of y */
     /* merges the parts of the tile's chunks, ascending, into y and state; the first chunk that a query sees starts both; last:
@@ -638,7 +639,7 @@ typedef struct ae_kernels {
     ae_wkv7_absorb_fn *wkv7_absorb;
 } ae_kernels;
 
-/* Sets the entries of latent rows of all types with codes: those of 15 bits and those of 8. */
+/* Sets the entries of latent rows for all types with codes: those with 15 bits and those with 8. */
 void ae_kernels_latent(ae_kernels *k, ae_latent_write_fn *write15, ae_latent_write_fn *write8, ae_attention_fn *attention15,
                        ae_attention_fn *attention8);
 void ae_kernels_index(ae_kernels *k, ae_index_scores_fn *scores15, ae_index_scores_fn *scores8);
@@ -659,7 +660,7 @@ void ae_kernels_i8mm(ae_kernels *kernels);
 /* Fills the table with all levels that this CPU supports, ascending, up to and including `name`; NULL: all levels.
  * Returns false if the name is unknown. *supported: this CPU has the named level. */
 bool ae_kernels_select(ae_kernels *kernels, const char *name, bool *supported);
-/* "ref, avx2, avxvnni, avx512, amx" */
+/* Returns "ref, avx2, avxvnni, avx512, amx". */
 const char *ae_kernels_known(void);
 
 /* Lays out the memory of n_rows rows of up to n_in elements, with `tiled` rows (0: none) in the tiled form (activation.c). */
@@ -671,12 +672,12 @@ void ae_act_copy_row(const ae_act *x, uint32_t from, const ae_act *y, uint32_t t
 /* Makes the tiled form of blocks [begin, end) of 32 k, all rows, from the row form of AE_DOT_32 or AE_DOT_256 (activation.c).
  * */
 void ae_act_tile(ae_act *act, ae_dot dot, uint32_t begin, uint32_t end);
-/* The same for those forms that are needed with act's number of rows. */
+/* The same for the forms that are needed with act's number of rows. */
 void ae_act_tile_needed(ae_act *act, const ae_act_need *need, uint32_t begin, uint32_t end);
 
 /* ---- Packing (pack.c) --------------------------------------------------------------------------------- */
 
-/* Fills all fields of the packed form of a type but codes and scales; returns false if the type is not packed. */
+/* Fills all fields of the packed form of a type except codes and scales; returns false if the type cannot be packed. */
 bool ae_pack_plan(uint32_t type, uint32_t n_out, uint32_t n_in, ae_packed *packed);
 /* Pack panels [begin, end) of a weight with n_out rows into packed->codes and ->scales; plain: the rows of these panels in the
  * file's layout. _generic converts through the integer view and defines the packed form. */

@@ -14,7 +14,7 @@ void ae_ref_latent_write_f32(const float *row, uint32_t n_rope, uint32_t head_di
     memcpy((float *)page + (size_t)place * n, row, n * sizeof *row);
 }
 
-/* Writes the codes of one part from element `at` of the padded row on; returns their scale. */
+/* Writes the codes of one part, from element `at` of the padded row on; returns their scale. */
 static float write_part15(const float *x, uint32_t n, int8_t *page, uint32_t at, uint32_t dim, uint32_t place)
 {
     int32_t codes[MAX_DIM];

@@ -17,17 +17,18 @@ ae_mix_fn ae_ref_mix;
 ae_quant32_fn ae_ref_quant32;
 ae_quant256_fn ae_ref_quant256;
 ae_mm_fn ae_ref_mm_plain, ae_ref_mm_float;
-/* The angles of a row, see ae_rope_table. All levels use this function. */
+/* Computes the angles of a row, see ae_rope_table. All levels use this function. */
 void ae_ref_rope_table(int32_t pos, const double *freq, double magnitude, uint32_t n_rot, float *cos, float *sin);
 ae_rope_fn ae_ref_rope;
 /* Chooses a row's experts; all levels use this function. logits and bias (or NULL) [n_experts]; fixed [n_used] (or NULL): the
- * experts, which are not chosen by scores then; writes ids[n_used], ascending, and their weights; p is scratch [n_experts]. */
+ * experts, which scores then do not choose; writes ids[n_used], ascending, and their weights; p is scratch [n_experts]. */
 void ae_ref_route(const ae_routing *routing, const float *logits, const float *bias, const float *fixed, float *p,
                   uint32_t *ids, float *weights);
-/* The positions of the n_most highest of n scores, ascending; n > n_most. All levels use this function. */
+/* Finds the positions of the n_most highest of n scores, ascending; n > n_most. All levels use this function. */
 void ae_ref_choose(const float *score, uint32_t n, uint32_t n_most, int32_t *positions);
 /* compress.c; all levels use these functions. A member is a position of a compressed row: its place in the page that begins at
- * `page` with the first of its heads, head_bytes apart; which part of it counts; the row of ape. 2 AE_MAX_COMPRESSED at most */
+ * `page` with the first of its heads, head_bytes apart; which part of it counts; the row of ape. At most 2 AE_MAX_COMPRESSED
+ * members. */
 #define AE_MAX_COMPRESSED 128
 typedef struct ae_member {
     const void *page;
@@ -35,12 +36,12 @@ typedef struct ae_member {
     uint32_t place, part, row;
 } ae_member;
 void ae_ref_compress(const ae_compress *args, const ae_member *members, uint32_t n, float *y);
-/* y [n_heads] of one row from its tokens [n_tokens], ended as ae_ngrams says. */
+/* Computes y [n_heads] for one row from its tokens [n_tokens], ended as ae_ngrams says. */
 void ae_ref_ngrams(const ae_ngrams *args, const int32_t *tokens, int32_t *y);
-/* y of one row and head, from its places [n_taps] in the pages of that head; NULL: it is before the text. */
+/* Computes y for one row and head, from its places [n_taps] in the pages of that head; NULL: the place is before the text. */
 void ae_ref_trail(const ae_trail *args, uint32_t head, const float *const *places, float *y);
 void ae_ref_accord(const ae_accord *args, size_t row);
-/* The coefficients of one row. */
+/* Computes the coefficients of one row. */
 void ae_ref_hyper(const ae_hyper *args, size_t row);
 ae_kv_write_fn ae_ref_kv_write_f16, ae_ref_kv_write_q8, ae_ref_kv_write_i16, ae_ref_kv_write_i16_q8, ae_ref_kv_write_q8_i16,
     ae_ref_kv_write_q4, ae_ref_kv_write_q8_q4, ae_ref_kv_write_i16_q4;

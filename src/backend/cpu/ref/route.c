@@ -86,7 +86,7 @@ void ae_ref_route(const ae_routing *r, const float *logits, const float *bias, c
 {
     const uint32_t n = r->n_experts;
     bool chosen[AE_MAX_EXPERTS];
-    float score[AE_MAX_EXPERTS] = {0}; /* gcc does not see that n are written */
+    float score[AE_MAX_EXPERTS] = {0}; /* initialized, since gcc does not see that n are written */
     uint32_t n_ids = 0;
     if (r->gate == AE_GATE_SOFTMAX) softmax(logits, NULL, n, p);
     else if (r->gate == AE_GATE_SIGMOID) sigmoid(logits, n, p);

@@ -6,7 +6,7 @@
 #include "base/math/fmath.h"
 #include "base/shape_limits.h"
 
-#define MAX_DIM AE_MAX_LATENT /* of a head, or of a part of a latent row */
+#define MAX_DIM AE_MAX_LATENT /* most values of a head, or of a part of a latent row */
 
 void ae_ref_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y)
 {
@@ -113,7 +113,7 @@ static void write_codes(const float *x, uint32_t n, float inv, int8_t *q)
     for (uint32_t i = 0; i < n; i++) q[i] = (int8_t)ae_round_magic(x[i], inv);
 }
 
-/* A NaN never becomes the maximum. */
+/* Returns the largest |x|; a NaN is never the largest. */
 static float largest(const float *x, uint32_t n)
 {
     float top = 0;
@@ -224,7 +224,7 @@ void ae_ref_kv_write_f32(const float *k, const float *v, uint32_t head_dim, void
     memcpy(to + AE_KV_K_ELEMENTS(head_dim), v, head_dim * sizeof *to);
 }
 
-/* y = H x by blocks, H a Hadamard matrix: spreads the few large elements of a row over all elements. */
+/* Computes y = H x by blocks, with a Hadamard matrix H: spreads the few large elements of a row over all elements. */
 void ae_ref_turn(const float *x, uint32_t n, float *y)
 {
     const uint32_t block = ae_kv8_turn(n);
@@ -238,7 +238,7 @@ void ae_ref_turn(const float *x, uint32_t n, float *y)
         }
 }
 
-/* Codes of 15 bits; returns their scale. */
+/* Computes codes of 15 bits; returns their scale. */
 static float quant_wide(const float *x, uint32_t n, int32_t *codes)
 {
     const float top = largest(x, n), inv = top > 1e-30f ? AE_KV_QUERY / top : 0;
@@ -273,7 +273,7 @@ static float level4(float y)
     return levels[i];
 }
 
-/* Returns the code of y; of a NaN 0. */
+/* Returns the code of y; 0 for a NaN. */
 static uint8_t code4(float y)
 {
     static const float limits[] = AE_KV4_LIMITS;
@@ -282,7 +282,7 @@ static uint8_t code4(float y)
     return code;
 }
 
-/* Codes of 4 bits of the scale with the least squared error, which is returned. */
+/* Computes the 4-bit codes with the scale of least squared error, which it returns. */
 static float quant4(const float *x, uint32_t n, uint8_t *codes)
 {
     static const float tops[AE_KV4_TRIES] = AE_KV4_TOPS;
@@ -307,7 +307,7 @@ static float quant4(const float *x, uint32_t n, uint8_t *codes)
     return top / best_t;
 }
 
-/* The digits of a row [planes of n_bits][MAX_DIM]; returns its scale. */
+/* Computes the digits of a row [planes of n_bits][MAX_DIM]; returns its scale. */
 static float take_digits(const float *x, uint32_t n, uint32_t n_bits, int8_t (*digits)[MAX_DIM])
 {
     int32_t codes[MAX_DIM];
@@ -321,7 +321,7 @@ static float take_digits(const float *x, uint32_t n, uint32_t n_bits, int8_t (*d
     return d;
 }
 
-/* One of the two codes in a byte. */
+/* Writes one of the two codes in a byte. */
 static void put_half(uint8_t *byte, bool high, int8_t code)
 {
     *byte = (uint8_t)(high ? (*byte & 15) | code << 4 : (*byte & 240) | code);

@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-enum { AE_CHARSMAP_LONGEST = 256 }; /* bytes of a sequence that is replaced; published maps have some 20 */
+enum { AE_CHARSMAP_LONGEST = 256 }; /* longest sequence that is replaced, in bytes; published maps have some 20 */
 
 typedef struct ae_charsmap {
     uint32_t *units; /* [n_units] the double array */
@@ -23,8 +23,8 @@ typedef struct ae_charsmap {
 aerie_status ae_charsmap_create(ae_charsmap *map, const uint8_t *blob, size_t n, const char *what, aerie_error *error);
 void ae_charsmap_free(ae_charsmap *map);
 
-/* Returns the longest sequence at text[0..n) that is replaced: its length (0: none), and its replacement [*n_out], lent by the
- * map. */
+/* Finds the longest sequence at text[0..n) that is replaced: returns its length (0: none), and its replacement [*n_out], lent
+ * by the map. */
 size_t ae_charsmap_find(const ae_charsmap *map, const char *text, size_t n, const char **out, size_t *n_out);
 
 #endif

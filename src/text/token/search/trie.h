@@ -10,10 +10,10 @@
 #include "base/mem.h"
 
 typedef struct ae_trie_node {
-    uint32_t first;      /* its children are nodes[first, first + n_children) */
+    uint32_t first;      /* the node's children are nodes[first, first + n_children) */
     uint16_t n_children; /* 0..256 */
-    uint8_t byte;        /* the last byte of its string */
-    int32_t id;          /* of the string that ends here; -1: none */
+    uint8_t byte;        /* last byte of the node's string */
+    int32_t id;          /* id of the string that ends here; -1: none */
 } ae_trie_node;
 
 typedef struct ae_trie {
@@ -33,7 +33,7 @@ typedef struct ae_trie_string {
 aerie_status ae_trie_build(ae_trie *trie, ae_trie_string *strings, size_t n, aerie_error *error);
 void ae_trie_free(ae_trie *trie);
 
-/* Returns the node after `node` by `byte`; 0: none. */
+/* Returns the child of `node` for `byte`; 0: there is none. */
 static inline uint32_t ae_trie_step(const ae_trie *trie, uint32_t node, uint8_t byte)
 {
     if (node == 0) return trie->root[byte];
@@ -47,7 +47,7 @@ static inline uint32_t ae_trie_step(const ae_trie *trie, uint32_t node, uint8_t 
     return 0;
 }
 
-/* Returns the longest string at text[0..n): its id, and its length through *length. -1 if there is none. */
+/* Finds the longest string at text[0..n): returns its id, and its length in *length; -1 if there is none. */
 int32_t ae_trie_longest(const ae_trie *trie, const char *text, size_t n, size_t *length);
 
 #endif
