@@ -26,7 +26,7 @@ AE_HD static inline float ae_add_magic(float x, float inv)
     return fmaf(x, inv, AE_EXP_MAGIC);
 }
 
-/* x * inv rounded to the nearest even integer. */
+/* Returns x * inv rounded to the nearest integer, ties to even. */
 AE_HD static inline int32_t ae_round_magic(float x, float inv)
 {
     const float t = ae_add_magic(x, inv);
@@ -43,15 +43,15 @@ AE_HD static inline int32_t ae_round_magic(float x, float inv)
 #define AE_KV_WEIGHT 16383.0f /* two digits of seven bits: each is the same as a signed and as an unsigned byte */
 #define AE_KV_QUERY 16256.0f  /* two signed digits, 128 * hi + lo with lo from -64 to 63 */
 
-/* Codes of 4 bits stand for these levels of -127 to 127, the best sixteen for a normal distribution (Lloyd, Max): turned rows
- * have about that one. Their upper half and the limits between levels of it; the lower half is the same with a minus sign. The
- * largest element of a row is tried at each of AE_KV4_TOPS. */
+/* Codes of 4 bits stand for these levels of -127 to 127, the best sixteen for a normal distribution (Lloyd, Max), which turned
+ * rows have approximately. These are the upper half of the levels and the limits between them; the lower half is the same with
+ * a minus sign. The largest element of a row is tried at each of AE_KV4_TOPS. */
 #define AE_KV4_LEVELS {6, 18, 31, 44, 58, 75, 96, 127}
 #define AE_KV4_LIMITS {12, 24.5f, 37.5f, 51, 66.5f, 85.5f, 111.5f}
 #define AE_KV4_TRIES 5
 #define AE_KV4_TOPS {127, 115, 103, 140, 92}
 
-/* e(x) of the attention's arithmetic (cpu/ref/kernels.h) */
+/* Returns e(x) of the attention's arithmetic (cpu/ref/kernels.h). */
 AE_HD static inline float ae_attn_exp(float x)
 {
     return ae_expf(x > AE_ATTN_LOWEST ? x : AE_ATTN_LOWEST);
@@ -62,9 +62,9 @@ AE_HD static inline float ae_attn_exp(float x)
 #define AE_GELU_A (-1.5957691216057308f) /* -2 sqrt(2 / pi) */
 #define AE_GELU_B 0.044715f
 #define AE_OAI_A (-1.702f)
-#define AE_WKV_BOUND (-0.606531f) /* of RWKV 7's decay, -e^-0.5 */
-/* log(Phi(g) / Phi(-g)) = g p(g^2), Phi the normal distribution: coefficients of p, the highest first, fitted up to g = 5.25.
- * GELU by it has an error below 4e-7 of its value from -2 on, and below 6e-7 everywhere. */
+#define AE_WKV_BOUND (-0.606531f) /* bound of RWKV 7's decay, -e^-0.5 */
+/* Coefficients of p, the highest first, in log(Phi(g) / Phi(-g)) = g p(g^2), with the normal distribution Phi, fitted up to g =
+ * 5.25. The GELU computed with it has an error below 4e-7 of its value from -2 on, and below 6e-7 everywhere. */
 #define AE_GELU_ERF_TOP 27.5625f
 #define AE_GELU_ERF {4.0993554037416224e-13f, -3.861889974476895e-11f, 1.413357764157297e-09f, -2.238753360472856e-08f, \
                      -7.745973640282955e-09f, 6.537610261148075e-06f, -0.00010664011642802507f, -7.061020005494356e-05f, \
@@ -134,7 +134,7 @@ AE_HD static inline uint32_t ae_attn_bias_at(int32_t own, int32_t pos)
     return (uint32_t)(at < 0 ? 0 : at > most ? most : at);
 }
 
-/* Returns a score with what its distance costs. */
+/* Returns a score reduced by the cost of its distance. */
 AE_HD static inline float ae_biased(float score, float slope, int32_t own, int32_t pos)
 {
     return fmaf(-slope, (float)(own > pos ? own - pos : pos - own), score);

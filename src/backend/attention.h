@@ -31,14 +31,15 @@ typedef enum ae_kv_type {
 
 /* The cache of one layer; keys and values have the same head_dim. If n_rope is not 0, the layer keeps latent rows: one row for
  * all heads (n_heads is 1). The row is the key: n_rope rotated values, then head_dim latent ones; the latent ones are the
- * value. F16 and I16 then mean codes of 15 bits, Q8_0 and Q4_0 codes of 8 bits; of two types that of the keys counts
- * (backend/cpu/ref/kernels.h). With `plain` a head of a position is head_dim f32 whatever the type: what ae_compress reads. */
+ * value. F16 and I16 then mean codes of 15 bits, Q8_0 and Q4_0 codes of 8 bits; of two types, the keys' counts
+ * (backend/cpu/ref/kernels.h). With `plain`, a head of a position is head_dim f32 whatever the type, as ae_compress needs
+ * it. */
 typedef struct ae_kv_layer {
     uint32_t n_heads, head_dim, n_rope;
     bool plain;
 } ae_kv_layer;
 
-/* Bits in which a code of the keys and of the values of a type is kept: 16 are two digits of 8; 0: they are not codes. */
+/* Returns the bits of the codes in which a type stores keys, and values: 16 bits are two digits of 8; 0: they are not codes. */
 static inline uint32_t ae_kv_key_bits(ae_kv_type type)
 {
     switch (type) {
@@ -61,7 +62,7 @@ static inline uint32_t ae_kv_value_bits(ae_kv_type type)
     return 0;
 }
 
-/* Planes of digits that they have. */
+/* Returns the number of planes of digits of these codes. */
 static inline uint32_t ae_kv_key_planes(ae_kv_type type) { return (ae_kv_key_bits(type) + 7) / 8; }
 static inline uint32_t ae_kv_value_planes(ae_kv_type type) { return (ae_kv_value_bits(type) + 7) / 8; }
 
@@ -86,10 +87,10 @@ typedef struct ae_places {
     uint32_t path_stride;
     const int32_t *tables;    /* [n_seqs][table_stride] page numbers */
     uint32_t table_stride;
-    const uint32_t *n_actual; /* the number of rows of a recorded pass, which was recorded for n_rows at most */
-    const int32_t *last;      /* [n_rows] the last position that a row sees, at least its own: rows that see each other are all
-                               * in the pass, and n_inplace covers what comes after a row. NULL: their own */
-    uint32_t head_rows;       /* of attention: pos, n_inplace and path of KV head h begin at row h * head_rows (last is NULL);
+    const uint32_t *n_actual; /* number of rows of a recorded pass; the pass was recorded for at most n_rows */
+    const int32_t *last;      /* [n_rows] the last position that a row sees, at least its own; NULL: its own. Rows that see each
+                               * other are all in the pass, and n_inplace then covers the positions after a row */
+    uint32_t head_rows;       /* for attention: pos, n_inplace and path of KV head h begin at row h * head_rows (last is NULL);
                                * 0: all heads see the same positions */
     const int32_t *first;     /* [n_rows] the first position that a row sees; NULL: 0 */
 } ae_places;
@@ -120,12 +121,12 @@ typedef struct ae_rope_kv {
     ae_rope_kind kind;
     const float *cos, *sin; /* [n_rows][n_rot/2] f32 on the device */
     float *q;               /* [n_rows][n_heads * head_dim], changed in place */
-    float *k;               /* [n_rows][n_kv_heads * head_dim], changed in place; NULL: the layer has only queries and reads
-                             * the keys and values of another layer */
+    float *k;               /* [n_rows][n_kv_heads * head_dim], changed in place; NULL: the layer has only queries, and reads
+                             * another layer's keys and values */
     float *v;               /* [n_rows][n_kv_heads * head_dim], changed in place if v_norm is not NULL */
     /* Queries and keys become x / rms(x) * weight; NULL: they are not normed. */
     const float *q_norm, *k_norm; /* f32 on the device, [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
-    bool norm_row;          /* norm all heads of a row together instead of each by itself */
+    bool norm_row;          /* norm all heads of a row together instead of each separately */
     bool norm_layer;        /* the layer norm instead, each head with its own weights: [n_heads][head_dim] */
     bool norm_last;         /* norm after the rotation instead of before */
     const float *v_norm;    /* [head_dim] f32 on the device, RMS norm of each head of the values; or NULL */
@@ -142,11 +143,11 @@ typedef struct ae_rotate {
     float *x;               /* [n_rows][n_heads * head_dim] */
 } ae_rotate;
 
-/* Keeps what rows of a sequence are compressed from, and compresses them (DeepSeek-V4). A position keeps 2 n_parts heads of
+/* Stores what rows of a sequence are compressed from, and compresses them (DeepSeek-V4). A position keeps 2 n_parts heads of
  * `dim` values in a plain layer: n_parts of values v, then n_parts of scores s. A block is `every` positions whose first one is
  * a multiple of it. The row at a block's last position becomes
  *   y[i] = sum of e_m v_m[i] / sum of e_m,  e_m = ae_expf(s_m[i] + ape_m[i] - t), t the largest of s_m[i] + ape_m[i],
- * over the block's positions m, ascending; both sums are chains from 0, the first by fmaf. With n_parts 2 the positions of the
+ * over the block's positions m, ascending; both sums are chains from 0, the first by fmaf. With n_parts 2, the positions of the
  * block before come first, with their first part, and then the block's own, with their second part; the first block has only
  * its own. ape_m is row m % every of ape. Other rows become 0. */
 typedef struct ae_compress {
@@ -154,9 +155,9 @@ typedef struct ae_compress {
     ae_kv_store *kv;
     uint32_t layer;   /* of the store */
     uint32_t dim, n_parts, every;
-    const float *x;   /* [n_rows][2 n_parts][dim] what the rows keep */
-    const float *ape; /* [every][n_parts][dim]; NULL: a position keeps values alone, [n_parts][dim], and y is their mean: a
-                       * chain of sums from 0, divided by their number */
+    const float *x;   /* [n_rows][2 n_parts][dim] the values and scores to keep for each row */
+    const float *ape; /* [every][n_parts][dim]; NULL: a position keeps only values, [n_parts][dim], and y is their mean: a chain
+                       * of sums from 0, divided by their number */
     float *y;         /* [n_rows][dim] */
 } ae_compress;
 
@@ -168,7 +169,7 @@ typedef struct ae_ngrams {
     const ae_places *places;
     ae_kv_store *kv;
     uint32_t layer;        /* of the store */
-    const int32_t *tokens; /* [n_rows] of the rows; below 0 counts as `end` */
+    const int32_t *tokens; /* [n_rows] tokens of the rows; below 0 counts as `end` */
     int32_t end;
     uint32_t n_tokens, n_each;
     uint64_t factors[AE_MAX_NGRAM], sizes[AE_MAX_NGRAM_HEADS], offsets[AE_MAX_NGRAM_HEADS];
@@ -188,9 +189,9 @@ typedef struct ae_trail {
     float *y;            /* [n_rows][n_heads * dim]; may be x */
 } ae_trail;
 
-/* Further rows that attention reads. */
+/* Further rows that attention reads in addition to positions. */
 typedef struct ae_attention_more {
-    const int32_t *pos;    /* [n_rows] the number of rows less 1; -1: none */
+    const int32_t *pos;    /* [n_rows] number of further rows less 1; -1: none */
     const int32_t *path;   /* [n_rows][path_stride] their slots */
     uint32_t path_stride;
     const int32_t *tables; /* [n_seqs][table_stride] page numbers in `kv` */
@@ -207,7 +208,7 @@ typedef struct ae_attention {
     float scale;      /* factor of q before the product */
     float softcap;    /* scores s become softcap * tanh(s / softcap); 0: they are not changed */
     uint32_t window;  /* number of positions that a row attends to, its own included; 0: all */
-    bool chunked;     /* a row attends to the positions from the last multiple of window on instead */
+    bool chunked;     /* a row attends instead to the positions from the last multiple of window on */
     const float *sinks; /* [n_heads] f32 on the device: a score per head that takes part in the softmax but has no value; or
                          * NULL */
     const float *slopes; /* [n_heads] f32 on the device: after the softcap a score loses this times its distance from the row's
@@ -215,7 +216,7 @@ typedef struct ae_attention {
     /* After the positions that a row sees come these rows, as if they stood at the positions after them: a row's list is read
      * as positions 0, 1, .., so chunks are cut in this order. One KV head, no softcap, slopes or latent rows. Or NULL */
     const ae_attention_more *more;
-    const float *bias; /* [n_heads][AE_BIAS_ROW] f32 on the device: is added to scores, by distance (T5); or NULL */
+    const float *bias; /* [n_heads][AE_BIAS_ROW] f32 on the device: added to scores, by distance (T5); or NULL */
     const float *q;   /* [n_rows][n_heads * (n_rope + head_dim)] */
     float *y;         /* [n_rows][n_heads * head_dim] */
 } ae_attention;
@@ -241,27 +242,28 @@ typedef struct ae_attention {
 typedef struct ae_select {
     const ae_places *places; /* last is NULL */
     const ae_kv_store *kv;
-    uint32_t layer;          /* of the store: the index keys */
+    uint32_t layer;          /* layer of the store that has the index keys */
     uint32_t n_heads;
     uint32_t n_groups;       /* 0: one choice for all heads */
-    uint32_t block, n_local; /* positions of a block, 0: none; n_local is at most n_most / block */
-    bool pooled;             /* with a block; no groups, no n_local */
-    uint32_t every;          /* or 0; not with n_groups or block */
+    uint32_t block, n_local; /* positions of a block, 0: no blocks; n_local is at most n_most / block */
+    bool pooled;             /* with a block: one score per block; not with groups or n_local */
+    uint32_t every;          /* only positions p with (p + 1) % every == 0 can be chosen; 0: all can; not with n_groups or
+                              * block */
     uint32_t n_most;         /* at least 1; a multiple of block (or as `pooled` says) if any row sees more */
-    const float *q;          /* [n_rows][n_heads][length of a key]; n_heads 0: n_most is enough for all */
+    const float *q;          /* [n_rows][n_heads][length of a key]; n_heads 0: no row sees more than n_most positions */
     const float *weight;     /* [n_rows][n_heads]; NULL: a group has one head */
-    int32_t *pos, *n_inplace; /* (out) [n_groups, at least 1][n_rows] x 2: of attention's places */
+    int32_t *pos, *n_inplace; /* (out) [n_groups, at least 1][n_rows] x 2: pos and n_inplace for attention */
     int32_t *path;           /* (out) [n_groups, at least 1][n_rows][n_most] */
 } ae_select;
 
-/* Places of a store: page * AE_KV_PAGE + place in the page. */
+/* Two places of a store, each page * AE_KV_PAGE + place in the page. */
 typedef struct ae_kv_move {
     int32_t from, to;
 } ae_kv_move;
 
-/* Moves rows of all sequences of a pass to other places, in every layer of the store, after the pass. A run is the moves of one
- * sequence. Runs have no page in common. The moves of a run are made in order: a place may be the target of one and the
- * source of an earlier one. */
+/* Moves rows of all sequences of a pass to other places, in every layer of the store, after the pass. A run has the moves of
+ * one sequence. No two runs share a page. The moves of a run are made in order: a place may be the target of a move after it
+ * was the source of an earlier one. */
 typedef struct ae_kv_commit_args {
     ae_kv_store *kv;
     uint32_t n_runs;

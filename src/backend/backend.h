@@ -38,7 +38,7 @@
 
 typedef struct ae_backend ae_backend;
 
-#define AE_MARKS 64      /* how many marks a stream keeps */
+#define AE_MARKS 64      /* marks that a stream keeps */
 #define AE_MAX_DEVICES 8 /* that one model lies on */
 
 typedef struct ae_stream_options {
@@ -47,15 +47,17 @@ typedef struct ae_stream_options {
     uint32_t max_in;      /* largest n_in of any matmul */
     uint32_t max_product_rows; /* largest n_rows of any matmul; 0: max_rows */
     ae_moe_shape moe;
-    uint32_t n_selected_from; /* the most positions that a row of select can see; 0: there is no select */
-    bool selects_blocks;  /* select has groups and blocks; only processors have them */
-    uint32_t n_streams;   /* of mix; 0: there is no mix */
-    /* attention with more: the most rows that one row reads, their values, and their type in the KV store; 0: there is none */
+    uint32_t n_selected_from; /* most positions that a row of select can see; 0: select is not used */
+    bool selects_blocks;  /* select uses groups and blocks, which only processors support */
+    uint32_t n_streams;   /* streams of mix; 0: mix is not used */
+    /* for attention with `more`: the most rows that one row reads, their values, and their type in the KV store; 0: it is not
+     * used */
     uint32_t n_gathered, gathered_dim;
     ae_kv_type gathered_type;
     bool biased;          /* attention has biases */
     bool hyper;           /* there is hyper */
-    uint32_t n_banks;     /* earlier rows of the stream that a pass sums (AE_MAP_SOFTMAX), and AE_GLU_SITU; 0: neither */
+    uint32_t n_banks;     /* most earlier rows of the stream that a pass sums (AE_MAP_SOFTMAX); above 0 also if AE_GLU_SITU is
+                           * used; 0: neither */
     const ae_state_shape *state; /* only n_layers and layers are read, during the call; NULL: no recurrent layers */
     ae_pool *pool;        /* the host's threads, for host_run and the CPU's operations; must outlive the stream. stream_bytes
                            * does not read it */
@@ -72,13 +74,14 @@ typedef struct ae_backend_ops {
     const char *name;
     void (*close)(ae_backend *backend);
 
-    /* Device memory, zeroed. NULL when there is none left. */
+    /* Allocates device memory, zeroed. Returns NULL if there is none left. */
     void *(*alloc)(ae_backend *backend, size_t bytes);
     void (*free)(ae_backend *backend, void *memory, size_t bytes);
-    /* The most bytes that alloc can give in one piece. NULL: as many as there are. */
+    /* Returns the most bytes that alloc can give in one piece. NULL: there is no such limit. */
     size_t (*max_block)(const ae_backend *backend);
 
-    /* Bytes of device memory that the weight needs, a multiple of 64; 0 if the weight uses the source's rows in place. */
+    /* Returns the bytes of device memory that the weight needs, a multiple of 64; 0 if the weight uses the source's rows in
+     * place. */
     size_t (*weight_bytes)(const ae_backend *backend, const ae_weight_source *source);
     /* Creates a weight in memory[weight_bytes] (64-byte aligned, borrowed, zeroed). If weight_bytes is not 0, the weight is
      * empty: weight_fill must be given all its rows before it is used. */
@@ -96,14 +99,14 @@ typedef struct ae_backend_ops {
     void (*stream_free)(ae_stream *stream);
     /* Waits for all operations of the stream. Returns the first error noted since the last sync. */
     aerie_status (*sync)(ae_stream *stream, aerie_error *error);
-    /* Operations given to `stream` from now on run after those that were given to `other`, of the same backend, so far. The
-     * host does not wait. */
+    /* Makes operations given to `stream` from now on run after those given so far to `other`, of the same backend. The host
+     * does not wait. */
     void (*wait)(ae_stream *stream, ae_stream *other);
     /* Runs (host) work on the stream's threads, after a sync: job(context, item, i_worker) for items [0, n), in any order. */
     void (*host_run)(ae_stream *stream, ae_pool_job *job, void *context, uint32_t n);
 
-    /* From now on the stream calls `watch` for every matrix product, those of experts included; NULL: for none. The function
-     * pointer is NULL if the backend does not support this. */
+    /* Makes the stream call `watch` for every matrix product from now on, including those of experts; watch NULL: for none. The
+     * function pointer is NULL if the backend does not support this. */
     void (*watch)(ae_stream *stream, ae_watch_fn *watch, void *user);
 
     size_t (*kv_bytes)(const ae_backend *backend, const ae_kv_shape *shape);
@@ -112,7 +115,7 @@ typedef struct ae_backend_ops {
     /* Copies the first n places of page `from` to page `to`, in all layers. */
     void (*kv_copy_page)(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n);
     void (*kv_commit)(ae_stream *stream, const ae_kv_commit_args *args);
-    /* kv_read copies the K and V bytes of one slot of a (host) page table, of all layers, to (host) out[kv_slot_bytes]: for
+    /* kv_read copies the K and V bytes of one slot of a (host) page table, for all layers, to (host) out[kv_slot_bytes]: for
      * tests and saved sessions. */
     size_t (*kv_slot_bytes)(const ae_kv_store *kv);
     void (*kv_read)(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out);
@@ -131,7 +134,7 @@ typedef struct ae_backend_ops {
     const void *(*view)(ae_stream *stream, const void *device, void *room, size_t n);
     bool view_needs_room;
 
-    /* The free and the total bytes of the device's memory; 0: unknown. */
+    /* Reports the free and the total bytes of the device's memory; 0: unknown. */
     void (*memory_info)(const ae_backend *backend, uint64_t *n_free, uint64_t *n_total);
 
     /* mark records a point in time between two operations; elapsed returns the seconds between two marks, after a sync. A
@@ -197,7 +200,7 @@ struct ae_backend {
 
 void ae_backend_close(ae_backend *backend);
 
-/* Copies n bytes from one device to another, by way of (host) room[n]. It waits for the operations of `from` before it. */
+/* Copies n bytes from one device to another, through (host) room[n]. First waits for the operations of `from`. */
 void ae_backend_move(const ae_backend_ops *from_ops, ae_stream *from, const void *source, const ae_backend_ops *to_ops,
                      ae_stream *to, void *target, void *room, size_t n);
 
@@ -211,10 +214,10 @@ void ae_backend_note(aerie_error *fault, aerie_status status, const char *format
 
 /* Returns the level in use, for messages: "avx512"; the name of another backend. Valid as long as the backend. */
 const char *ae_backend_cpu_level(const ae_backend *backend);
-/* From how many rows on each type multiplies by matrix tiles, as measured for the weights created so far, for messages:
- * "Q4_1 from 12 rows, Q8_0 never"; "" if the level has no tiles, and of other backends. Valid as long as the backend. */
+/* Returns, for messages, the number of rows from which each type uses matrix tiles, as measured for the weights created so far:
+ * "Q4_1 from 12 rows, Q8_0 never"; "" if the level has no tiles, and for other backends. Valid as long as the backend. */
 const char *ae_backend_cpu_choices(const ae_backend *backend);
-/* For tests: weights created from now on multiply by tiles, if the level has them, from n_rows rows on (at least 1); 0: as
+/* For tests: weights created from now on use tiles, if the level has them, for n_rows rows or more (at least 1); 0: as
  * measured. Other backends ignore it. */
 void ae_backend_cpu_tiles_from(ae_backend *backend, uint32_t n_rows);
 

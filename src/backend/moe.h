@@ -11,7 +11,7 @@
 typedef enum ae_gate {
     AE_GATE_SOFTMAX,        /* p = softmax of all logits */
     AE_GATE_SIGMOID,        /* p = 1 / (1 + e^-logit) */
-    AE_GATE_SOFTMAX_CHOSEN, /* p = softmax of the chosen logits alone */
+    AE_GATE_SOFTMAX_CHOSEN, /* p = softmax of only the chosen logits */
     AE_GATE_SQRT_SOFTPLUS,  /* p = sqrtf(ae_softplusf(logit)) */
 } ae_gate;
 
@@ -34,21 +34,21 @@ typedef struct ae_routing {
     uint32_t n_full; /* for drafts with fewer experts: how many experts the model itself uses; 0: n_used */
 } ae_routing;
 
-/* In a group of ranks, which have some inner rows of every expert each, the block is made in two parts with a gather between
- * them. DOWN uses the choice that UP made, so no other block with experts may come between. */
+/* In a group, where each rank has some inner rows of every expert, the block runs in two parts with a gather between them. DOWN
+ * uses the choice that UP made, so no other block with experts may run in between. */
 typedef enum ae_moe_part {
     AE_MOE_WHOLE,
     AE_MOE_UP,   /* routes, and writes f(gate) * up to hidden and shared_hidden; down and y are not used */
-    AE_MOE_DOWN, /* adds what down makes of hidden and shared_hidden; gate, up and what they read are not used */
+    AE_MOE_DOWN, /* adds the products of down with hidden and shared_hidden; gate, up and their inputs are not used */
 } ae_moe_part;
 
-/* The feed-forward block with experts: y += sum of weight_e * down_e(f(gate_e(x')) * up_e(x')), x' = norm of x as the input of
- * a matmul. Without gate: down_e(f(up_e(x'))).
- * Order of the sum, per element: y = fmaf(weight_e, d_e, y), chosen experts by ascending id, then the shared expert
- * with its own weight. Rows are grouped by expert, so each chosen expert's weights are read once for any n_rows. */
+/* The feed-forward block with experts: y += sum of weight_e * down_e(f(gate_e(x')) * up_e(x')), where x' is x after the norm,
+ * as in a matmul. Without gate: down_e(f(up_e(x'))). Order of the sum, per element: y = fmaf(weight_e, d_e, y), chosen experts
+ * by ascending id, then the shared expert with its own weight. Rows are grouped by expert, so the weights of each chosen expert
+ * are read once for any n_rows. */
 typedef struct ae_moe {
     uint32_t n_rows;
-    ae_routing routing;      /* n_used may be less than in ae_stream_options: drafts with fewer experts */
+    ae_routing routing;      /* n_used may be less than in ae_stream_options, for drafts with fewer experts */
     const float *x;          /* [n_rows][n_embd] f32; may be y */
     const float *norm;       /* [n_embd] f32 on the device; NULL: x' is x */
     float norm_eps;
@@ -61,11 +61,13 @@ typedef struct ae_moe {
                               * and there is no shared expert. Or NULL */
     const float *router_bias; /* [n_experts] f32 on the device, added to the logits; or NULL */
     const float *bias;       /* [n_experts] f32 on the device, added to p only when experts are chosen; or NULL */
-    /* [tokens][n_full or n_used] f32 on the device: the experts of each token, all different, which its row uses whatever the
-     * scores are (the first n_used of them); weights are as ever. With tokens [n_rows] on the device; or both NULL */
+    /* [tokens][n_full or n_used] f32 on the device: the experts of each token, all different, which its row uses regardless of
+     * the scores (the first n_used of them); weights are computed as usual. Needs tokens [n_rows] on the device; both may be
+     * NULL */
     const float *table;
     const int32_t *tokens;
-    bool weigh_input;        /* adds down_e(f(gate_e(w x')) * up_e(w x')), w the expert's weight, without another factor */
+    bool weigh_input;        /* the weight w multiplies the input: adds down_e(f(gate_e(w x')) * up_e(w x')) without another
+                              * factor */
     ae_weight *const *gate, *const *up, *const *down; /* [n_experts] of [n_ff, n_embd] x 2, [n_embd, n_ff]; each array's
                                                        * weights have one type and shape; gate may be NULL */
     const float *gate_bias, *up_bias, *down_bias; /* [n_experts][n_ff] x 2, [n_experts][n_embd] on the device; or NULL */
@@ -76,12 +78,12 @@ typedef struct ae_moe {
     size_t hidden_stride, shared_stride;
     const ae_weight *shared_gate, *shared_up, *shared_down; /* [n_ff_shared, ...] an expert that every row uses; or NULL */
     const ae_weight *shared_router; /* [1, n_embd] the shared expert's weight is the sigmoid of its output; NULL: it is 1 */
-    /* above 1: expert e uses the weights of index e / n_each, which all n_each of a group share; a row that chose several of a
-     * group uses them once for each. There are no biases and no out_scale then */
+    /* above 1: expert e uses the weights of index e / n_each, which all n_each experts of a group share; a row that chose
+     * several of a group uses them once for each. There are then no biases and no out_scale */
     uint32_t n_each;
-    /* [n_rows][given_stride] the expert that each row uses, with a weight of 1: the id nearest to this number, of two the
-     * higher one. Then n_used is 1, and there are no router, no latent and no shared expert; x has n_in of up floats per row.
-     * Or NULL */
+    /* [n_rows][given_stride] the expert that each row uses, with a weight of 1: the id nearest to this number, of two equally
+     * near ones the higher. Then n_used is 1, and there are no router, no latent and no shared expert; x has n_in of up floats
+     * per row. Or NULL */
     const float *given;
     size_t given_stride;
     float *y;                /* [n_rows][n_embd] f32; with latent it may not be x */
@@ -92,7 +94,7 @@ typedef struct ae_moe_shape {
     uint32_t n_experts, n_used, n_embd, n_ff, n_ff_shared;
     bool weigh_input;
     uint32_t n_each; /* as in ae_moe, the largest */
-    bool given;      /* experts are given; n_embd is the widest input or output */
+    bool given;      /* experts are given (ae_moe.given); n_embd is then the widest input or output */
 } ae_moe_shape;
 
 #endif

@@ -16,7 +16,7 @@ typedef enum ae_weight_use {
     AE_WEIGHT_MATMUL = 1, /* y = W x */
     AE_WEIGHT_LOOKUP = 2, /* rows fetched by token id */
     AE_WEIGHT_IN_PLACE = 4, /* a preference: use the source's rows in place, do not pack them */
-    AE_WEIGHT_EXPERT = 8, /* with AE_WEIGHT_MATMUL: it is one of a layer's experts, and only ae_moe uses it */
+    AE_WEIGHT_EXPERT = 8, /* with AE_WEIGHT_MATMUL: the weight is one of a layer's experts, and only ae_moe uses it */
 } ae_weight_use;
 
 #define AE_WEIGHT_ROWS 16 /* a weight is filled in multiples of this many rows */
@@ -26,7 +26,7 @@ typedef struct ae_weight_source {
     uint32_t n_out;    /* rows: output features, or tokens of a table */
     uint32_t n_in;     /* columns: input features, contiguous in a row */
     const void *data;  /* (host) [n_out] rows in the file's layout; must live as long as the weight. NULL: the rows are not in
-                        * memory, and the weight copies what it needs of them in weight_fill */
+                        * memory, and weight_fill gives the weight its values */
     unsigned use;      /* ae_weight_use, or-ed */
     const float *scale, *row_scale; /* (host) scale multiplies each product's sums, before the bias; row_scale multiplies the
                                      * values of lookups. Copied; NULL: no factor */
@@ -34,7 +34,7 @@ typedef struct ae_weight_source {
 
 /* ---- Matrix products ------------------------------------------------------------------------ */
 
-#define AE_MATMUL_MAX 4 /* weights that share one input: q, k, v or gate, up */
+#define AE_MATMUL_MAX 4 /* most weights that share one input: q, k, v or gate, up */
 
 typedef enum ae_input {
     AE_INPUT_PLAIN,     /* x */
@@ -95,7 +95,7 @@ typedef struct ae_head_matmul {
     size_t y_stride, y_step;
 } ae_head_matmul;
 
-/* Norms n_rows * n_groups groups of dim elements, each by itself, in place: x / rms(x) * weight, or the layer norm. */
+/* Norms n_rows * n_groups groups of dim elements, each separately, in place: x / rms(x) * weight, or the layer norm. */
 typedef struct ae_norm {
     uint32_t n_rows, n_groups, dim;
     float *x;            /* [n_rows][x_stride] f32; the first n_groups * dim are used */
@@ -107,9 +107,9 @@ typedef struct ae_norm {
     const float *bias;   /* [dim] f32 on the device or NULL; for the layer norm */
 } ae_norm;
 
-/* How well parts of rows agree: y = 1 / (1 + e^-g), g = sign(s) sqrt(max(|s|, 1e-6)), s the dot of part k of x and part k of
- * x2, times scale. A dot is 16 chains of fmaf from 0, of the elements i with equal i % 16, ascending, and the chain of their
- * sum. */
+/* Computes how well parts of rows agree: y = 1 / (1 + e^-g), g = sign(s) sqrt(max(|s|, 1e-6)), where s is the dot product of
+ * part k of x and part k of x2, times scale. A dot product is 16 chains of fmaf from 0, over the elements i with equal i % 16,
+ * ascending, and the chain of their sum. */
 typedef struct ae_accord {
     uint32_t n_rows, n_parts, dim;
     const float *x, *x2; /* [n_rows][n_parts * dim] x 2 */
@@ -118,7 +118,7 @@ typedef struct ae_accord {
     size_t y_stride;
 } ae_accord;
 
-/* y = fmaf(a, x, y), n rows of dim. */
+/* Computes y = fmaf(a, x, y) for n rows of dim elements. */
 typedef struct ae_axpy {
     uint32_t n, dim;
     float a;
@@ -128,7 +128,7 @@ typedef struct ae_axpy {
     size_t y_stride;
 } ae_axpy;
 
-/* The shaders of Vulkan have these numbers. */
+/* Vulkan's shaders use the same numbers. */
 typedef enum ae_map_kind {
     AE_MAP_ZERO,    /* 0 */
     AE_MAP_SCALE,   /* x * a */
@@ -139,13 +139,13 @@ typedef enum ae_map_kind {
     AE_MAP_XIELU,   /* ae_xieluf(x, a, b, c, d) */
     AE_MAP_TIMES,   /* x * x2 */
     AE_MAP_BETWEEN, /* min(max(x, glu_limit), a) */
-    /* mixtures of rows, of RWKV */
+    /* RWKV's mixtures of rows: fmaf(x2, weight, x3) */
     AE_MAP_LERP,    /* fmaf(x2, weight, x3) */
     AE_MAP_LERP_BY, /* fmaf(x2, x + weight, x3) */
     AE_MAP_BLEND,   /* fmaf(1 / (1 + e^-x2), x3 - x, x) */
     AE_MAP_CUTOFF,  /* max(x - c, 0), c = fmaf(a, deviation, mean), both of the row's dim values (Gemma 3n's sparsity) */
-    AE_MAP_MATCH,   /* x * f: f gives the row the root mean square of x2's, whatever its own (at least a) */
-    AE_MAP_SOFTMAX, /* e / s: of each row e = ae_expf(x - the largest), s their sum, a chain from 0, ascending */
+    AE_MAP_MATCH,   /* x * f, where f gives the row the root mean square of x2's; the row's own counts as at least a */
+    AE_MAP_SOFTMAX, /* e / s, for each row: e = ae_expf(x - the largest), s the sum of e, a chain from 0, ascending */
 } ae_map_kind;
 
 /* Changes every element of x in place. */
@@ -158,15 +158,16 @@ typedef struct ae_map {
     const float *x2;     /* [n_rows][x2_stride] */
     size_t x2_stride;
     const float *x3;     /* [n_rows][x2_stride] */
-    const float *weight; /* [dim] f32 on the device, AE_MAP_LERP, AE_MAP_LERP_BY; of that NULL is 0 */
-    uint32_t n_groups;   /* AE_MAP_GATE; AE_MAP_LERP and _BY: x2 and x3 are of each of so many parts of x; divides dim */
+    const float *weight; /* [dim] f32 on the device, for AE_MAP_LERP and AE_MAP_LERP_BY, where NULL means 0 */
+    uint32_t n_groups;   /* AE_MAP_GATE; AE_MAP_LERP and _BY: x has so many parts, each combined with the same x2 and x3;
+                          * divides dim */
     ae_glu glu;          /* AE_MAP_GLU, AE_MAP_GATE */
     float glu_limit, up_limit;
 } ae_map;
 
-/* y[to[i]] = x[rows[i]], dim floats each. The row numbers are rows [n] on the device or host_rows (host) [n], read before the
- * call returns; if both are NULL, row i is read. to [n] on the device, all different; NULL: row i is written. x and y must not
- * overlap. */
+/* Copies y[to[i]] = x[rows[i]], dim floats each. The row numbers are rows [n] on the device, or host_rows (host) [n], read
+ * before the call returns; if both are NULL, row i is read. to [n] on the device, all different; NULL: row i is written. x and
+ * y must not overlap. */
 typedef struct ae_copy {
     uint32_t n, dim;
     const float *x;
@@ -187,12 +188,12 @@ typedef struct ae_copy {
  * or, at the end of the model, only the first n. */
 typedef struct ae_hyper {
     uint32_t n_rows, n;   /* n <= AE_MAX_STREAMS */
-    float *x;             /* [n_rows][x_stride]; the first n * (2 + n) are used, at the end n */
+    float *x;             /* [n_rows][x_stride]; the first n * (2 + n) are used, or n at the end of the model */
     size_t x_stride;
-    const float *scale, *base; /* [3], [n * (2 + n)]; at the end [1], [n] */
+    const float *scale, *base; /* [3], [n * (2 + n)]; at the end of the model [1], [n] */
     float eps;
     uint32_t n_iterations; /* at least 1; 0: the end */
-    /* above 0: there is no C, [n, 2n) is magnitude * sigma(a) + eps, and scale and base end there */
+    /* above 0: streams are not mixed (there is no C), [n, 2n) is magnitude * sigma(a) + eps, and scale and base end there */
     float magnitude;
 } ae_hyper;
 

@@ -56,10 +56,10 @@ typedef enum ae_state_kind {
     AE_STATE_CONV,   /* only the rows of a convolution */
     AE_STATE_DELTA,  /* gated delta rule; channels: q, k [n_groups][key_dim] each, v [n_heads][value_dim] */
     AE_STATE_MAMBA2, /* channels: x [n_heads][value_dim], B, C [n_groups][key_dim] each */
-    AE_STATE_KDA,    /* as DELTA with n_groups = n_heads, but each key decays by itself */
-    AE_STATE_WKV6,   /* RWKV 6: n_groups = n_heads; the convolution is none, but the difference to the row before */
-    AE_STATE_WKV7,   /* RWKV 7: the same, and a state forgets what it has of a key */
-    AE_STATE_MAMBA1, /* one head and group; channels: x [value_dim]; key_dim numbers of state for each of them */
+    AE_STATE_KDA,    /* as DELTA with n_groups = n_heads, but each key has its own decay */
+    AE_STATE_WKV6,   /* RWKV 6: n_groups = n_heads; the convolution is the difference to the row before */
+    AE_STATE_WKV7,   /* RWKV 7: the same, and a step also erases what the state has for a key */
+    AE_STATE_MAMBA1, /* one head and group; channels: x [value_dim], with key_dim numbers of state for each */
 } ae_state_kind;
 
 typedef struct ae_state_layer {
@@ -67,8 +67,8 @@ typedef struct ae_state_layer {
     uint32_t n_channels, n_taps; /* of the convolution */
     uint32_t n_heads, n_groups, key_dim, value_dim; /* 0 for AE_STATE_CONV */
     bool tiled; /* head h belongs to group h % n_groups instead of h / (n_heads / n_groups) */
-    const float *decay; /* MAMBA1: [value_dim][key_dim] f32 on the device, negative, lent as long as the store lives; only
-                         * sizes are asked where it is NULL */
+    const float *decay; /* MAMBA1: [value_dim][key_dim] f32 on the device, negative, lent as long as the store lives; NULL: only
+                         * sizes are requested */
 } ae_state_layer;
 
 typedef struct ae_state_shape {
@@ -76,21 +76,21 @@ typedef struct ae_state_shape {
     const ae_state_layer *layers; /* (host) [n_layers], read only while a store is created */
     uint32_t n_seqs;
     uint32_t n_planes;  /* n_seqs plus the number of snapshots */
-    uint32_t n_records; /* per sequence, at most AERIE_MAX_DRAFT */
+    uint32_t n_records; /* records of a sequence, at most AERIE_MAX_DRAFT */
 } ae_state_shape;
 
 /* One step of a walk over the tentative rows, which visits parents before children. */
 typedef struct ae_state_visit {
     int32_t row;
-    int32_t from, to; /* the buffers with the state before and after the row; from -1: the plane. They may be the same */
+    int32_t from, to; /* the buffers that hold the state before and after the row; from -1: the plane. They may be the same */
 } ae_state_visit;
 
 /* The rows of one sequence in a pass. */
 typedef struct ae_state_run {
     int32_t seq;
     uint32_t first, n_committed; /* rows [first, first + n_committed) */
-    uint32_t n_tentative;        /* the rows after those; the i-th of them stores record i */
-    uint32_t n_accepted;         /* accepted records of the pass before */
+    uint32_t n_tentative;        /* rows after the committed ones; the i-th of them stores record i */
+    uint32_t n_accepted;         /* accepted records of the previous pass */
 } ae_state_run;
 
 /* The rows of a pass as recurrent layers see them. The arrays are on the device, uploaded once for a pass. */
@@ -112,17 +112,18 @@ typedef struct ae_conv {
     float *x;            /* [n_rows][x_stride] f32; the first n (or all n_channels) are used */
     const float *x2;     /* x *= x2 before anything else; or NULL */
     size_t x_stride;     /* also that of x2 and gate */
-    uint32_t first, n;   /* a part of the layer's channels, of which are x and y: [first, first + n); n 0: all of them */
+    uint32_t first, n;   /* x and y are channels [first, first + n) of the layer; n 0: all of them */
     const float *weight; /* [n_channels][n_taps] f32 on the device; NULL, with two taps: 1 and -1 */
-    const float *weight_2, *weight_3; /* that of the second and of the last third of the channels, or NULL: it is in weight */
+    const float *weight_2, *weight_3; /* weights of the second and of the last third of the channels; NULL: they are in
+                                       * `weight` */
     const float *bias;   /* [n_channels] f32 on the device, or NULL */
     bool silu;
-    const float *gate;   /* [n_rows][x_stride] y *= gate; or NULL */
+    const float *gate;   /* [n_rows][x_stride] factors of y; or NULL */
     float *y;            /* [n_rows][y_stride]; may not be x */
     size_t y_stride;
 } ae_conv;
 
-/* The recurrence step of all kinds but AE_STATE_CONV. */
+/* The recurrence step of all kinds except AE_STATE_CONV. */
 typedef struct ae_recur {
     const ae_state_pass *pass;
     uint32_t layer;
@@ -133,22 +134,23 @@ typedef struct ae_recur {
                            * for each head */
     size_t ab_stride;
     uint32_t ab_group;
-    float *k, *v;         /* WKV: [n_rows][c_stride] x 2; c is r. k, of WKV7 b too, changes in place */
-    const float *first;   /* WKV: [n_heads][key_dim], of WKV7 r_k; or NULL */
+    float *k, *v;         /* WKV: [n_rows][c_stride] x 2; c is then r. k changes in place, and so does b of WKV7 */
+    const float *first;   /* WKV: [n_heads][key_dim], for WKV7 r_k; or NULL */
     const float *k_k, *k_a; /* WKV7: [n_heads][key_dim] x 2 */
     float *bonus;         /* WKV7: [n_rows][n_heads], an output */
     const float *keys;    /* MAMBA1: [n_rows][keys_stride] B, then C; a has an element for each channel */
     size_t keys_stride;
-    const float *decay;   /* [n_heads] f32 on the device, negative; MAMBA1 has that of its layer */
+    const float *decay;   /* [n_heads] f32 on the device, negative; MAMBA1 uses its layer's */
     const float *dt_bias; /* [n_heads], MAMBA1 [value_dim], KDA [n_heads][key_dim]; or NULL */
-    float bound;          /* KDA: of the decay, negative; 0: none */
+    float bound;          /* KDA: bound of the decay, negative; 0: none */
     const float *skip;    /* [n_heads] for MAMBA2, [value_dim] for MAMBA1, or NULL */
     float *y;             /* [n_rows][y_stride]; n_heads * value_dim are written */
     size_t y_stride;
 } ae_recur;
 
 /* Norms x in groups of dim, in place: x / rms(x) * weight * silu(z), or with gate_first x * silu(z), then / rms * weight. With
- * sigmoid that of z in place of silu, with times z itself. With layer it is the layer norm; then bonus joins. */
+ * `sigmoid`, sigmoid(z) replaces silu(z); with `times`, z itself does. With `layer` it is the layer norm, after which the bonus
+ * is added. */
 typedef struct ae_gated_norm {
     uint32_t n_rows, n_groups, dim;
     float *x;
@@ -158,8 +160,8 @@ typedef struct ae_gated_norm {
     const float *weight; /* [dim], or [n_groups][dim] with by_group; f32 on the device. NULL: no norm */
     bool by_group, gate_first, sigmoid;
     bool layer, times;
-    const float *bias;   /* as weight; with layer, or NULL */
-    const float *bonus;  /* [n_rows][n_groups] or NULL: a group becomes fmaf(bonus, v, x) before the gate */
+    const float *bias;   /* like weight; with `layer`, or NULL */
+    const float *bonus;  /* [n_rows][n_groups] or NULL: before the gate, a group becomes fmaf(bonus, v, x) */
     const float *v;      /* [n_rows][x_stride] */
     float eps;
 } ae_gated_norm;

@@ -16,7 +16,7 @@ __attribute__((format(printf, 3, 4)))
 #endif
 aerie_status ae_fail(aerie_error *error, aerie_status status, const char *format, ...);
 
-/* "not enough memory for <what> (<bytes> bytes)"; returns AERIE_ERROR_MEMORY. */
+/* Writes "not enough memory for <what> (<bytes> bytes)"; returns AERIE_ERROR_MEMORY. */
 aerie_status ae_fail_memory(aerie_error *error, const char *what, size_t bytes);
 
 /* Returns the short name of a status ("ERROR_FORMAT"). Static storage. */

@@ -39,7 +39,7 @@ char *ae_strndup(const char *text, size_t n);
 typedef struct ae_arena {
     struct ae_arena_chunk *chunk; /* newest first */
     size_t chunk_bytes;           /* usual chunk size */
-    size_t used_bytes;            /* handed out since init or reset */
+    size_t used_bytes;            /* bytes handed out since init or reset */
 } ae_arena;
 
 void ae_arena_init(ae_arena *arena, size_t chunk_bytes);
@@ -59,7 +59,7 @@ typedef struct ae_layout {
     bool overflow;
 } ae_layout;
 
-/* n * size bytes at the next multiple of AE_ALIGN: the address, or NULL while counting. */
+/* Returns n * size bytes at the next multiple of AE_ALIGN, or NULL while counting. */
 void *ae_layout_add(ae_layout *layout, size_t n, size_t size);
 
 /* ---- Growable byte buffer --------------------------------------------------------------- */

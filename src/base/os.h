@@ -10,8 +10,8 @@
 /* Monotonic time in seconds (for durations only). */
 double ae_time_now(void);
 
-/* Allocates a byte that is 1 in this process and 0 in its fork()ed children; NULL where the system cannot do that. Reading it
- * needs no system call. */
+/* Allocates a byte that is 1 in this process and 0 in its fork()ed children; returns NULL if the system cannot do that. Reading
+ * the byte needs no system call. */
 const volatile unsigned char *ae_os_origin_create(void);
 void ae_os_origin_free(const volatile unsigned char *origin);
 
@@ -110,11 +110,11 @@ void ae_file_map_close(ae_file_map *map);
 void *ae_os_pages_alloc(size_t bytes);
 void ae_os_pages_free(void *pages, size_t bytes);
 
-/* Evicts bytes from the CPU's caches, so that their next use reads memory; false where programs cannot do that. */
+/* Evicts bytes from the CPU's caches, so that their next use reads memory; returns false where programs cannot do that. */
 bool ae_os_cache_forget(const void *bytes, size_t n);
 
-/* Asks the kernel for permission to use x86 matrix tiles (AMX) in all threads of this process; false if the CPU has none or
- * the kernel refuses. Asking again is harmless. */
+/* Asks the kernel for permission to use x86 matrix tiles (AMX) in all threads of this process; returns false if the CPU has
+ * none or the kernel refuses. Asking again is harmless. */
 bool ae_os_ask_for_tiles(void);
 
 #endif

@@ -15,7 +15,7 @@
 
 typedef struct ae_pool ae_pool;
 
-/* One item; i_worker in [0, n_workers) selects scratch and nothing else. */
+/* Processes one item; i_worker in [0, n_workers) selects scratch and nothing else. */
 typedef void ae_pool_job(void *context, uint32_t item, uint32_t i_worker);
 
 /* n_workers: 1 to 1024, including the caller. Errors: ARGUMENT, MEMORY, INTERNAL when a thread cannot be started. */

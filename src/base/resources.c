@@ -238,7 +238,7 @@ static double named_number(const char *text, const char *name)
 static void group_memory_left(const group *g, const char *limit, const char *used, const char *active, const char *inactive,
                               double *least)
 {
-    char text[64], stat[4096] = ""; /* some 70 lines; small, since callers may have little stack */
+    char text[64], stat[4096] = ""; /* some 70 lines; this is small, since callers may have little stack */
     double most, now;
     if (!group_text(g, limit, text, sizeof text) || !number(text, &most)) return; /* "max": no limit */
     if (!group_text(g, used, text, sizeof text) || !number(text, &now)) return;
@@ -246,7 +246,7 @@ static void group_memory_left(const group *g, const char *limit, const char *use
     take_least(least, most > now ? most - (now > 0 ? now : 0) : 1);
 }
 
-/* Returns the bytes that /proc/meminfo names so; 0: it does not. Names among its first three lines. */
+/* Returns the bytes that /proc/meminfo gives under this name, which must be among its first three lines; 0: it does not. */
 static double meminfo(const char *root, const char *name)
 {
     char text[512];

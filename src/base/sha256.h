@@ -17,8 +17,8 @@ void ae_sha256_add(ae_sha256 *hash, const void *bytes, size_t n);
 /* Writes 64 lower-case digits and a NUL into out; the hash must not be used again. */
 void ae_sha256_end(ae_sha256 *hash, char out[65]);
 
-/* A hash as others write it, with or without "sha256:", in capitals or not, as ae_sha256_end would. Returns false if it is
- * none. */
+/* Converts a hash as others write it (with or without "sha256:", in either case) to the form of ae_sha256_end. Returns false if
+ * it is not a hash. */
 bool ae_sha256_read(char out[65], const char *text);
 
 #endif

@@ -50,7 +50,7 @@ typedef struct ae_gguf_tensor {
     ae_gguf_string name;
     uint32_t type;       /* ae_type */
     uint32_t n_dims;     /* 1..4 as written */
-    int64_t ne[4];       /* elements per dimension, fastest first; 1 beyond n_dims */
+    int64_t ne[4];       /* elements of each dimension, fastest first; 1 beyond n_dims */
     size_t bytes;        /* size of data */
     const uint8_t *data; /* [bytes], aligned as in the file (up to 64 without mmap) or as in the caller's bytes if opened from
                           * memory; NULL if opened index_only */
@@ -140,14 +140,14 @@ aerie_status ae_gguf_get_array(const ae_gguf *gguf, const char *key, bool requir
 bool ae_gguf_kv_int(const ae_gguf_kv *kv, uint64_t i, int64_t *value);
 /* Element i of an array, or a scalar with i = 0, as a float; false if it is not an F32 or F64, or if i >= kv->n. */
 bool ae_gguf_kv_float(const ae_gguf_kv *kv, uint64_t i, double *value);
-/* The next string of an array (a scalar string counts as an array of one): start with *cursor = 0; false at the end, and
- * at once for a key of another type. */
+/* Reads the next string of an array (a scalar string counts as an array of one): start with *cursor = 0; returns false at the
+ * end, and at once for a key of another type. */
 bool ae_gguf_kv_next_string(const ae_gguf_kv *kv, size_t *cursor, ae_gguf_string *value);
 
 const char *ae_gguf_type_name(ae_gguf_type type); /* "u32", "string", ... */
 
-/* A hash that identifies the model: of the keys that affect what it computes, and of the names, types, shapes and samples of
- * the bytes of its tensors. It depends neither on their order nor on how the file is split. Errors: IO. */
+/* Computes a hash that identifies the model: of the keys that affect what it computes, and of the names, types, shapes and
+ * samples of the bytes of its tensors. It depends neither on their order nor on how the file is split. Errors: IO. */
 aerie_status ae_gguf_fingerprint(const ae_gguf *gguf, uint64_t *hash, aerie_error *error);
 
 #endif

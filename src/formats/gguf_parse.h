@@ -20,7 +20,7 @@ typedef struct ae_gguf_file {
     ae_file_map map;     /* empty when the caller lends the bytes */
     const uint8_t *data; /* [bytes] */
     size_t bytes;
-    size_t there;    /* how many of its first bytes are available while it is still being downloaded; 0: all */
+    size_t there;    /* number of its first bytes that are available while it is being downloaded; 0: all */
     bool is_short;   /* its tables do not end within the available bytes */
     size_t data_end; /* end of the last tensor's data, or of the tables if there are no tensors */
     char *path;      /* for messages */
@@ -49,7 +49,8 @@ void ae_gguf_sort(uint32_t *order, size_t n, ae_gguf_before *before, const void 
 #define AE_GGUF_QUOTE_BYTES 80
 /* Writes a name as messages show it: quoted, in printable ASCII, truncated if it is long. Returns out. */
 const char *ae_gguf_quote(char out[AE_GGUF_QUOTE_BYTES], ae_gguf_string name);
-/* Returns the end of a path, so that a long one leaves room for the message; sets *dots to "..." or "". */
+/* Returns the end of a path, short enough to leave room for the message; sets *dots to "..." if the path was cut, else to
+ * "". */
 const char *ae_gguf_path_end(const char *path, const char **dots);
 
 /* Returns the bytes of a fixed-size value; 0 for strings, arrays and unknown types. */

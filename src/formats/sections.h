@@ -40,8 +40,8 @@ aerie_status ae_sections_create(void **bytes, size_t *n, ae_section *list, uint3
 /* Writes the checksum of a complete block. */
 void ae_sections_seal(void *bytes, size_t n);
 
-/* The same while the block is being filled: begin once its sections are made, add when bytes [0, n_final) have their final
- * values, end when all have. */
+/* Computes the same checksum while the block is filled: begin once its sections exist, add when bytes [0, n_final) have their
+ * final values, end when all have. */
 typedef struct ae_sections_sum {
     uint64_t state;
     size_t n_done;

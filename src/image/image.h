@@ -23,7 +23,7 @@ typedef struct ae_image_limits {
     size_t max_bytes;    /* of the file */
     uint64_t max_pixels; /* width * height */
     uint32_t max_side;
-    uint32_t max_ratio;  /* of the longer side to the shorter one */
+    uint32_t max_ratio;  /* most that the longer side may exceed the shorter one, as a ratio */
     uint64_t max_memory; /* bytes that decoding may take at its peak, the picture itself included; 0: no limit of its own */
 } ae_image_limits;
 
@@ -33,11 +33,11 @@ ae_image_limits ae_image_limits_default(void);
 /* Returns which formats this build reads, for messages: "JPEG, PNG or WebP". Static storage. */
 const char *ae_image_formats(void);
 
-/* Reads a file's bytes [n] whole: EXIF orientation applied, alpha put on white, grey, palettes and 16 bits made 8-bit RGB.
- * Colour profiles are ignored. FORMAT: none of the formats, or damaged. UNSUPPORTED: a kind that is not read (animations, CMYK,
- * other formats, by name). LIMIT: too large (what, and what is possible). MEMORY. */
+/* Decodes all of a file's bytes [n]: applies EXIF orientation, puts alpha on white, and makes grey, palettes and 16 bits 8-bit
+ * RGB. Colour profiles are ignored. FORMAT: none of the formats, or damaged. UNSUPPORTED: a kind that is not read (animations,
+ * CMYK, other formats, by name). LIMIT: too large (what, and what is possible). MEMORY. */
 aerie_status ae_image_decode(ae_image *out, const void *bytes, size_t n, const ae_image_limits *limits, aerie_error *error);
-/* A picture of given pixels [height][width][3], copied. LIMIT as above. */
+/* Makes a picture of the pixels [height][width][3], which are copied. LIMIT as above. */
 aerie_status ae_image_from_rgb(ae_image *out, uint32_t width, uint32_t height, const uint8_t *rgb,
                                const ae_image_limits *limits, aerie_error *error);
 void ae_image_free(ae_image *image);
@@ -48,13 +48,13 @@ typedef enum ae_image_filter {
     AE_IMAGE_LANCZOS, /* of 3 lobes */
 } ae_image_filter;
 
-/* `in` stretched to width x height, each 1 to 65,535. MEMORY. */
+/* Stretches `in` to width x height, each 1 to 65,535. MEMORY. */
 aerie_status ae_image_resize(ae_image *out, const ae_image *in, uint32_t width, uint32_t height, ae_image_filter filter,
                              aerie_error *error);
-/* The part of `in` at (x, y), which must lie within it. */
+/* Cuts out the part of `in` at (x, y), which must lie within it. */
 aerie_status ae_image_crop(ae_image *out, const ae_image *in, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
                            aerie_error *error);
-/* `in` at (x, y) on a picture of one colour, within which it must lie. */
+/* Puts `in` at (x, y) on a picture of one colour, within which it must lie. */
 aerie_status ae_image_put(ae_image *out, const ae_image *in, uint32_t width, uint32_t height, uint32_t x, uint32_t y,
                           const uint8_t colour[3], aerie_error *error);
 

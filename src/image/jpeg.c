@@ -14,7 +14,8 @@
 #include <jerror.h>
 
 #define MAX_SCANS 500
-#define PEAK 15 /* bytes per pixel: coefficients of progressive files (6, or 8 of four components), the result, and it turned */
+#define PEAK 15 /* bytes per pixel: coefficients of progressive files (6, or 8 with four components), the result, and a rotated
+                 * copy */
 
 typedef struct jpeg_reader {
     struct jpeg_decompress_struct info;

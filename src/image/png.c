@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 
-#define PEAK 10 /* bytes per pixel: four with alpha, the result, and it turned */
+#define PEAK 10 /* bytes per pixel: four with alpha, the result, and a rotated copy */
 
 typedef struct png_reader {
     png_structp png;
@@ -49,7 +49,7 @@ static void read_bytes(png_structp png, png_bytep to, size_t n)
     r->at += n;
 }
 
-/* Whether every chunk lies within the file: libpng takes memory for the length that some announce. */
+/* Whether every chunk lies within the file: libpng allocates memory for the length that a chunk announces. */
 static bool chunks_fit(const uint8_t *bytes, size_t n)
 {
     for (size_t at = 8; at < n;) {

@@ -12,7 +12,8 @@
 #include "base/mem.h"
 #include "image/image_int.h"
 
-#define BITS 22 /* of a weight after the point: 8 of a pixel and 2 for sums beyond 1 fit an int32 */
+#define BITS 22 /* bits of a weight after the point: together with 8 bits of a pixel, and 2 for sums beyond 1, they fit an
+                 * int32 */
 #define PI 3.14159265358979323846
 
 static double bilinear(double x)
@@ -50,8 +51,8 @@ static const struct {
 
 /* The weights of an axis. */
 typedef struct axis {
-    uint32_t n_most; /* weights of an output, at most */
-    uint32_t *first, *n; /* [n_out] inputs of an output */
+    uint32_t n_most; /* most weights of an output pixel */
+    uint32_t *first, *n; /* [n_out] first input pixel of each output pixel, and their number */
     int32_t *weight; /* [n_out][n_most] */
 } axis;
 
@@ -94,7 +95,7 @@ static uint8_t clamp(int32_t sum)
     return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
 }
 
-/* in [n_rows][n_in][3] becomes out [n_rows][n_out][3]. */
+/* Resizes along rows: in [n_rows][n_in][3] becomes out [n_rows][n_out][3]. */
 static void along_rows(const axis *a, const uint8_t *in, uint32_t n_rows, uint32_t n_in, uint32_t n_out, uint8_t *out)
 {
     for (uint32_t r = 0; r < n_rows; r++, in += (size_t)n_in * 3) {
@@ -110,7 +111,7 @@ static void along_rows(const axis *a, const uint8_t *in, uint32_t n_rows, uint32
     }
 }
 
-/* in [n_in][n_row] becomes out [n_out][n_row]; sum [n_row] is room. */
+/* Resizes along columns: in [n_in][n_row] becomes out [n_out][n_row]; sum [n_row] is scratch. */
 static void along_columns(const axis *a, const uint8_t *in, uint32_t n_out, size_t n_row, uint8_t *out, int32_t *sum)
 {
     for (uint32_t y = 0; y < n_out; y++, out += n_row) {

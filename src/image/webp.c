@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-#define PEAK 18 /* bytes per pixel: the library's own (four, and tables), four with alpha, the result, and it turned */
+#define PEAK 18 /* bytes per pixel: the library's own (four, and tables), four with alpha, the result, and a rotated copy */
 
 aerie_status ae_image_decode_webp(ae_image *out, const uint8_t *bytes, size_t n, const ae_image_limits *limits,
                                   aerie_error *error)

@@ -146,7 +146,7 @@ enum { /* AE_BYTES_Q4_0 = 18, ... */
 AE_BLOCK_LIST(AE_BLOCK_ASSERT)
 #undef AE_BLOCK_ASSERT
 
-/* A copy of block i of a row, from whatever address, into `block` (a pointer to a block struct). */
+/* Copies block i of a row, at any address, to `block` (a pointer to a block struct). */
 #define ae_block_copy(block, row, i) memcpy((block), (const uint8_t *)(row) + (i) * sizeof(*(block)), sizeof(*(block)))
 
 #endif

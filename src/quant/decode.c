@@ -80,7 +80,7 @@ static uint16_t load_u16(const void *blocks, size_t i)
     return v;
 }
 
-/* ae_f16_to_f32 without branches, so that compilers make vectors of the loop. */
+/* The same as ae_f16_to_f32, but without branches, so that compilers vectorize the loop. */
 void ae_decode_f16(const void *blocks, float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

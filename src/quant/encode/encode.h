@@ -21,7 +21,7 @@ void ae_encode_clean(const float *x, size_t n, float limit, float *out);
 /* Magnitude that no format with an f16 scale reaches (65504 * 32 * 127 < 2^28); its square is safe in f32. */
 #define AE_ENCODE_LIMIT 0x1p30f
 
-/* w[n] gets the weight of each squared error, from importance[n] or equal for all; the largest is in [1, 2). */
+/* Sets w[n] to the weight of each squared error, from importance[n], or equal for all; the largest is in [1, 2). */
 void ae_encode_weigh(const float *importance, size_t n, float *w);
 /* importance + i, or NULL if there is no importance. */
 static inline const float *ae_encode_from(const float *importance, size_t i)
@@ -36,14 +36,14 @@ typedef struct ae_encode_runs {
     float x[AE_LANES * AE_LANES_MOST], w[AE_LANES * AE_LANES_MOST];
     float scale[AE_LANES], min[AE_LANES];
     int8_t lanes[AE_LANES * AE_LANES_MOST]; /* codes in lanes */
-    int8_t code[AE_LANES * AE_LANES_MOST];  /* the same in the order of the runs (ae_encode_collect) */
+    int8_t code[AE_LANES * AE_LANES_MOST];  /* the codes in the order of the runs (ae_encode_collect) */
 } ae_encode_runs;
 
 /* How errors are weighted without importance. */
 typedef enum ae_encode_by {
     AE_ENCODE_EQUAL,
     AE_ENCODE_SIZE,   /* by the magnitude of the weight */
-    AE_ENCODE_SQUARE, /* by its square: large weights count most */
+    AE_ENCODE_SQUARE, /* by the square of the magnitude: large weights count most */
 } ae_encode_by;
 
 /* Takes n_runs runs of n cleaned weights, and computes their weighting over groups of `group` weights (at most 256; whole

@@ -87,7 +87,7 @@ static void least_halves(float *least, float terms[][8], int n, int bits, int n_
 /* The range of P and Q, and how Q maps to drawers. */
 typedef struct ruler {
     float q_low, per_root; /* drawer of q: sqrt(q - q_low) * per_root */
-    float slope;           /* of the line, over that root */
+    float slope;           /* slope of the line, as a function of that root */
 } ruler;
 
 static ruler fill_tables(ae_grid_search *s, const ae_grid *grid, const float *a, const float *w, int factor, int shift,

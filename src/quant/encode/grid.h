@@ -48,9 +48,9 @@ void ae_grid_find(ae_grid_search *s, const ae_grid *grid, const float *a, const 
 /* Returns the element of an entry whose sign is wrong. */
 int ae_grid_flipped(const ae_grid *grid, const float *a, uint32_t entry);
 
-/* The hull of the points of both. `mark` is added to b's indices. */
+/* Computes the hull of the points of both. `mark` is added to b's indices. */
 void ae_grid_join(const ae_grid_hull *a, const ae_grid_hull *b, uint32_t mark, ae_grid_hull *out);
-/* The hull of a and b side by side; a point's index is a's index + (b's index << shift). */
+/* Computes the hull of a and b side by side; a point's index is a's index + (b's index << shift). */
 void ae_grid_add(const ae_grid_hull *a, const ae_grid_hull *b, int shift, ae_grid_hull *out);
 
 /* Returns the index of the best point for a scale. */

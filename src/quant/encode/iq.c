@@ -85,7 +85,7 @@ static bool is_odd(unsigned bits)
     return (bits ^ bits >> 1) & 1;
 }
 
-/* Finds two entries of four elements; with even signs, one of the eight signs may have to be wrong, in either half. */
+/* Finds two entries of four elements each. With even signs, one of the eight signs may have to be wrong, in either half. */
 static void find_halves(iq_work *work, const iq_form *form, int g, bool flip)
 {
     const float *a = work->a + 8 * g, *w = work->w + 8 * g;
@@ -190,7 +190,7 @@ typedef struct choice {
     sums sums;     /* for d: over all points, multiplied by their integer scales */
 } choice;
 
-/* The better of the two levels of sub-block i around its preferred scale, for d. */
+/* Chooses the better of the two levels of sub-block i around its preferred scale, for d. */
 static void choose_level(const iq_work *work, const iq_form *form, int i, choice *c)
 {
     const int below = ae_encode_floor((work->scale[i] / c->d - 1.0f) * 0.5f, 0, form->n_levels - 1);

@@ -106,7 +106,7 @@ static void fit_signed(const signed_form *form, const float *input, const float 
         for (int l = 0; l < AE_LANES; l++) runs->scale[l] = work.d[l] * work.sub[l];
         search->round_scale(codes, runs->x, n, runs->scale, runs->lanes);
         if (pass > 0) break;
-        float xa[AE_LANES], aa[AE_LANES]; /* the best f16 scale for these codes and sub-scales */
+        float xa[AE_LANES], aa[AE_LANES]; /* the operands of the best f16 scale for these codes and sub-scales */
         search->sums_scale(codes, runs->x, runs->w, n, runs->lanes, work.sub, xa, aa);
         for (int b = 0; b < n_blocks; b++) {
             const float of_x = sum_of(&work, xa, b), of_a = sum_of(&work, aa, b);
@@ -124,7 +124,7 @@ typedef struct range_form {
     int n_sub, n_steps, sub_hi; /* elements per sub-block; codes 0 .. n_steps; sub and submin 0 .. sub_hi */
 } range_form;
 
-/* Least squares of x = d * a - dmin * b, with a = sub * code and b = submin. Keeps the old values if the result makes no
+/* Solves x = d * a - dmin * b by least squares, with a = sub * code and b = submin. Keeps the old values if the result makes no
  * sense. */
 static void solve_d_dmin(k_work *work, fitted *out)
 {
