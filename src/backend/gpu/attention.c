@@ -58,7 +58,7 @@ static plan plan_walk(const ae_gpu_kv_form *form)
     return (plan){form->type == AE_KV_F32 ? f32 : f16, tile, ae_gpu_attention_room_of(form, tile, false).bytes, false};
 }
 
-/* Plans one query at a time, for drivers with kernels of their own, whose use of memory differs. */
+/* Plans one query at a time, for drivers whose own kernels for this use memory differently. */
 static plan plan_single(const ae_gpu_kv_form *form)
 {
     const ae_gpu_kernel kernel = form->has_scales ? plan_codes(form).kernel
@@ -74,7 +74,7 @@ static plan plan_of(const ae_gpu_facts *facts, const ae_gpu_kv_form *form, uint3
     return n_rows <= FEW_ROWS ? plan_few(form, n_rows * group, max_shared) : plan_walk(form);
 }
 
-/* Splits the tiles of few rows. */
+/* Splits the tiles of a pass with few rows into units. */
 static void split(const ae_stream *stream, ae_gpu_attention_args *args)
 {
     const uint32_t n = args->n_tiles * args->n_kv_heads;
@@ -85,7 +85,7 @@ static void split(const ae_stream *stream, ae_gpu_attention_args *args)
     if (most < 2 || wanted < 2) return;
     args->max_parts = (uint32_t)most;
     args->n_splits = wanted < most ? wanted : (uint32_t)most;
-    /* otherwise the last blocks would run long after the others */
+    /* if the tiles' last blocks merged, they would still run long after the others had ended */
     args->merge_apart = args->n_tiles > 1 || stream->backend->facts.single_queries;
 }
 

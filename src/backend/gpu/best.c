@@ -23,7 +23,7 @@ static size_t result_words(const ae_gpu_search *s)
     return 2 * (size_t)s->k + 1;
 }
 
-/* Returns how many keys a block leaves. */
+/* Returns how many keys a block writes. */
 static uint32_t keys_of_block(const ae_gpu_search *s)
 {
     return s->k == 1 ? 1 : AE_GPU_BEST;
@@ -42,7 +42,7 @@ size_t ae_gpu_search_bytes(const ae_gpu_search *s)
 
 /* The scratch of a batch. */
 typedef struct scratch {
-    uint64_t *keys[2]; /* [rows][keys that the blocks of a launch leave]; the launches alternate between both */
+    uint64_t *keys[2]; /* [rows][keys that the blocks of a launch write]; each launch reads one array and writes the other */
     uint32_t *results; /* [rows][result_words] */
     uint64_t *totals;  /* [rows][blocks of best_total] */
 } scratch;

@@ -6,7 +6,7 @@
 
 /* A search, and where its results go: to the stream's `landing`, from `at` on. */
 typedef struct ae_gpu_search {
-    const float *logits;  /* [..][n_logits] on the device */
+    const float *logits;  /* [row][n_logits], on the device */
     uint32_t n_logits;
     const uint32_t *rows; /* (host) [n_rows] rows of logits */
     uint32_t n_rows;

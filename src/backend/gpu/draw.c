@@ -1,10 +1,9 @@
-/* draw.c - the GPU backends' walk and propose: the host's draws from what is fetched of the logits.
- *
- * Owns nothing. Most chains look at a row's best candidates only (ae_draw_reach): the device finds those of all rows
- * (best.c), one wait fetches them, and walks go down their trees on the host. For other chains, and rows with infinite
- * logits, walks go in step: each round fetches the rows from which the trees draw next and waits for them, so rows that no
- * walk visits stay on the device. What is fetched lies in the stream's `landing`: first the small arrays of the call, then
- * the rows, or what was found of them. The arrays on the host lie in the stream's `call`. */
+/* draw.c - the GPU backends' walk and propose: the host draws tokens from the logits that it fetches.
+ * Owns nothing. Most chains look only at a row's best candidates (ae_draw_reach): the device finds those of all rows
+ * (best.c), one wait fetches them, and the host walks down the trees. Other chains, and rows with infinite logits, need whole
+ * rows; there the walks advance together: each round fetches the rows from which the trees draw next and waits for them, so
+ * rows that no walk visits stay on the device. The stream's `landing` receives what is fetched: first the small arrays of the
+ * call, then rows or candidates. The arrays of the host are in the stream's `call`. */
 #include <string.h>
 
 #include "backend/draw_host.h"
@@ -21,7 +20,7 @@ static size_t part_bytes(size_t n)
     return (n * sizeof(int32_t) + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
 }
 
-/* Returns room for the arrays of a call. A failure is noted. */
+/* Returns memory for the arrays of a call; NULL after a failure, which the stream notes. */
 static void *room_of(ae_stream *s, size_t bytes, const char *what)
 {
     if (bytes > s->call_bytes) {
@@ -54,9 +53,9 @@ typedef struct walker {
     int32_t node;   /* the node whose row it draws from next; -1: the root */
     int32_t token;  /* what was drawn */
     ae_walk_verdict verdict;
-    bool found;     /* the device has searched the tree's rows; the root's row is number first_found of the search */
+    bool found;     /* the device has searched the tree's rows, of which the root's is number first_found of the search */
     uint32_t first_found;
-    bool on;        /* the walk continues on whole rows, which are fetched */
+    bool on;        /* the walk continues with whole rows, which are fetched */
 } walker;
 
 /* The arrays of a call on the host, and the batch of trees for which tokens are drawn. */
@@ -92,7 +91,7 @@ static ae_walk_verdict draw_found(void *context, uint32_t row, uint32_t depth, i
     return ae_draw_host_best(&c->args->trees[t], best, n < reach ? n : reach, c->eog, c->args->n_eog, depth, token);
 }
 
-/* Walks down a tree whose rows were searched. Afterwards `on` tells that the walk needs whole rows, and starts again. */
+/* Walks down a tree whose rows were searched. Sets `on` if the walk has to be done again with whole rows. */
 static void found_item(void *context, uint32_t item, uint32_t i_worker)
 {
     walk_call *c = context;
@@ -115,7 +114,7 @@ static void draw_item(void *context, uint32_t item, uint32_t i_worker)
     w->on = ae_walk_step(&w->nodes, a->trees[t].n_most, w->verdict, w->token, &w->node, &c->out[t]);
 }
 
-/* Draws once for each tree of the batch. */
+/* Draws one token for each tree of the batch. */
 static bool draw_batch(walk_call *c)
 {
     const ae_walk *a = c->args;
@@ -162,7 +161,7 @@ static void list_rows(walk_call *c)
     }
 }
 
-/* Returns the number of the pass's rows up to that of the last node. */
+/* Returns the number of rows of the pass up to that of the last node. */
 static uint32_t pass_rows(const ae_walk *a)
 {
     uint32_t n = 0;
@@ -228,9 +227,9 @@ typedef struct propose_call {
     ae_proposal *out;    /* [n_rows] */
     ae_gpu_search search;
     uint32_t *found;     /* [n_rows] rows of logits */
-    uint32_t *left;      /* [n_left] rows of the call for which whole rows of logits are needed */
+    uint32_t *left;      /* [n_left] rows of the call whose whole logits are needed */
     uint32_t n_left;
-    uint8_t *whole;      /* [n_rows] bool: the search found that the row needs whole logits */
+    uint8_t *whole;      /* [n_rows] bool: the search found that the whole row of logits is needed */
     uint32_t first;      /* index in `left` of the batch's first row */
     const int32_t *map;  /* [n_logits], or NULL */
     const float *rows;   /* [n of the batch][n_logits] */
@@ -281,7 +280,7 @@ static void plan_search(propose_call *c, size_t at)
     }
 }
 
-/* Fetches the rows that are left, as many at a time as there is room for, and makes their proposals. */
+/* Makes the proposals for rows that need whole logits; fetches as many rows at a time as there is room for. */
 static bool propose_left(propose_call *c, uint32_t n_room)
 {
     const ae_propose *a = c->args;

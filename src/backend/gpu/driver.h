@@ -24,7 +24,7 @@ typedef struct ae_gpu_facts {
     char name[128];            /* for messages: "NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159" */
     uint32_t n_multiprocessors;
     uint32_t max_shared_bytes; /* of a block */
-    bool int8_mma;             /* the device has the matrix instructions of kernels/kernel.h */
+    bool int8_mma;             /* the device has the matrix instructions that kernels/kernel.h declares */
     size_t max_block;          /* most bytes of one allocation; 0: no limit but the memory */
     bool single_queries;       /* the device's attention kernels take one query at a time */
     bool narrow_codes;         /* the device's products and lookups read 4-bit codes (kernels/args_product.h) */

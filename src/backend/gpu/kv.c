@@ -1,20 +1,19 @@
 /* kv.c - the KV store of the GPU backends: pages of keys and values on the device, in the layout of kernels/kv_layout.h.
- *
- * Owns: the pages. Not the tables (cache/kv.c), not what is written to the places (rope.c). One block on the device has the
- * pages, what the kernels need to know of each head, and room for one slot as it is saved. */
+ * Owns the pages. The tables belong to cache/kv.c, and rope.c writes the rows. One allocation on the device has the pages, the
+ * kernels' description of each head, and a buffer for saving or restoring one slot. */
 #include "backend/gpu/kv.h"
 
 #include "base/shape_limits.h"
 
-#define PAGE_ALIGN 256    /* bytes from page to page are a multiple */
-#define PAGE_BLOCKS 1024u /* of a copy of a page, at most */
+#define PAGE_ALIGN 256    /* the distance between pages is a multiple of this many bytes */
+#define PAGE_BLOCKS 1024u /* most blocks of a launch that copies a page */
 
 static size_t align_up(size_t n)
 {
     return (n + PAGE_ALIGN - 1) / PAGE_ALIGN * PAGE_ALIGN;
 }
 
-/* Where the layers lie in a page and in the bytes of a slot; `layers` [n_layers] and `heads` (host) [n_blocks] are filled if
+/* Lays out the layers in a page and in the bytes of a saved slot. Fills `layers` [n_layers] and `heads` (host) [n_blocks] where
  * they are not NULL. */
 static void lay_out_pages(ae_kv_store *kv, const ae_kv_shape *shape, ae_gpu_kv_layer *layers, ae_gpu_kv_head *heads)
 {
@@ -36,7 +35,9 @@ static void lay_out_pages(ae_kv_store *kv, const ae_kv_shape *shape, ae_gpu_kv_l
     kv->slot_bytes = saved_at;
 }
 
-/* The parts of the store's memory at `base`, or their size if it is NULL; SIZE_MAX: too much. */
+/* Places the parts of the store's memory at `base`, and returns their size; `base` may be NULL. Returns SIZE_MAX if they are
+ * too
+ * large. */
 static size_t lay_out_memory(ae_kv_store *kv, uint8_t *base)
 {
     size_t pages, bytes;
@@ -67,7 +68,7 @@ static aerie_status check_shape(const ae_kv_shape *shape, aerie_error *error)
     return AERIE_OK;
 }
 
-/* The store's memory on the device, with the heads in it. */
+/* Allocates the store's memory on the device and uploads the description of the heads. */
 static aerie_status allocate(ae_kv_store *kv, const ae_kv_shape *shape, aerie_error *error)
 {
     const size_t bytes = lay_out_memory(kv, NULL);
@@ -110,7 +111,7 @@ void ae_gpu_kv_free(ae_backend *backend, ae_kv_store *kv)
     ae_free(kv);
 }
 
-/* The whole page: one block without gaps. */
+/* Copies the whole page, which is one block without gaps. */
 void ae_gpu_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n)
 {
     const size_t wanted = (kv->page_bytes + 4095) / 4096;

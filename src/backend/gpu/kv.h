@@ -10,7 +10,7 @@
 typedef struct ae_gpu_kv_layer {
     ae_gpu_kv_form form;
     uint32_t n_heads;
-    size_t at; /* the block of its first head, bytes from the start of a page */
+    size_t at; /* offset of the block of the layer's first head in a page */
 } ae_gpu_kv_layer;
 
 struct ae_kv_store {
@@ -21,7 +21,7 @@ struct ae_kv_store {
     void *memory;                         /* on the device: the three arrays below */
     uint8_t *pages;                       /* [n_pages][page_bytes] */
     ae_gpu_kv_head *heads;                /* [n_blocks] */
-    uint8_t *slot;                        /* [slot_bytes] room for kv_read and kv_write */
+    uint8_t *slot;                        /* [slot_bytes] buffer of kv_read and kv_write */
 };
 
 static inline ae_gpu_kv_view ae_gpu_kv_view_of(const ae_kv_store *kv, uint32_t layer)

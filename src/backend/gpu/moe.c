@@ -44,14 +44,14 @@ void ae_gpu_moe_layout(ae_layout *layout, const ae_stream_options *options, ae_g
 
 /* ---- Products of experts ------------------------------------------------------------------------ */
 
-/* The weights of a product of experts. */
+/* The weights that the experts have for one product. */
 typedef struct stack {
     ae_weight *const *weights; /* [n_experts]; NULL: no such product */
     const float *bias;
     float *y;
 } stack;
 
-/* Experts [first, first + n) of a stack. Returns false if they are too far from each other in memory. */
+/* Fills a job with experts [first, first + n) of a stack. Returns false if their weights are too far apart in memory. */
 static bool fill_job(const stack *s, uint32_t first, uint32_t n, ae_gpu_expert_job *job)
 {
     const uint8_t *base = s->weights[first]->product;
@@ -70,20 +70,21 @@ static bool fill_job(const stack *s, uint32_t first, uint32_t n, ae_gpu_expert_j
     return true;
 }
 
-/* Experts with weights of their own. */
+/* Returns how many experts have weights of their own. */
 static uint32_t n_stored(const ae_moe *a)
 {
     return a->n_each > 1 ? a->routing.n_experts / a->n_each : a->routing.n_experts;
 }
 
-/* Upper bound of the rows that one of them multiplies: a row that chose several of a group comes once for each. */
+/* Returns an upper bound of the rows that one stored expert multiplies: a row that chose several experts of a group counts once
+ * for each. */
 static uint32_t most_rows(const ae_moe *a)
 {
     const uint32_t n_each = a->n_each > 1 ? a->n_each : 1, n_used = a->routing.n_used;
     return a->n_rows * (n_each < n_used ? n_each : n_used);
 }
 
-/* Upper bound of the number of active experts. */
+/* Returns an upper bound of the number of active experts. */
 static uint32_t active_of(const ae_moe *a)
 {
     const size_t n_pairs = (size_t)a->n_rows * a->routing.n_used;
@@ -122,7 +123,7 @@ static void launch(ae_stream *stream, const ae_moe *a, const ae_weight *w, ae_gp
     ae_gpu_launch(stream, k.kernel, n_blocks, ceil_div(most_rows(a), k.n_rows), active_of(a), k.n_shared, args);
 }
 
-/* Multiplies the slots' rows by two stacks, of which the first may be empty. */
+/* Multiplies the rows of the slots by two stacks; the first one may be empty. */
 static void multiply_experts(ae_stream *stream, const ae_moe *a, const ae_gpu_rows *rows, const stack stacks[2], bool one_row)
 {
     const ae_gpu_product_scratch *m = &stream->product;
@@ -149,8 +150,8 @@ static void multiply_experts(ae_stream *stream, const ae_moe *a, const ae_gpu_ro
     }
 }
 
-/* Whether the pass has a single row: then each of its experts has one slot and reads the row in place. Not where experts share
- * weights, which would be read once for each. */
+/* Returns whether the pass has a single row, so that each of its experts has one slot and reads the row in place. False if
+ * experts share weights, which would then be read once for each. */
 static bool is_alone(const ae_moe *a)
 {
     return a->n_rows == 1 && !a->weigh_input && a->n_each <= 1;
@@ -158,7 +159,7 @@ static bool is_alone(const ae_moe *a)
 
 static uint32_t wants_of_experts(const ae_moe *a)
 {
-    if (!a->up[0]) return AE_GPU_WANT_X; /* a rank without inner rows */
+    if (!a->up[0]) return AE_GPU_WANT_X; /* this rank has no part of the inner rows */
     return ae_gpu_weight_wants(a->up[0]) | (a->gate ? ae_gpu_weight_wants(a->gate[0]) : 0);
 }
 
@@ -169,7 +170,8 @@ static void add_out(ae_matmul *in, const ae_weight *w, const float *bias, float 
     if (w) in->out[in->n_weights++] = (struct ae_matmul_out){w, bias, y, w->n_out, false};
 }
 
-/* Logits, and gate and up of the shared expert. Returns the rows that experts read, as f32: rows->x, or the latent rows. */
+/* Computes the router's logits, and gate and up of the shared expert. Returns the rows that experts read, as f32: rows->x, or
+ * the latent rows. */
 static ae_gpu_rows route_rows(ae_stream *stream, const ae_moe *a)
 {
     const ae_gpu_product_scratch *m = &stream->product;
@@ -210,7 +212,8 @@ static void choose(ae_stream *stream, const ae_moe *a)
     if (!is_alone(a)) ae_gpu_launch(stream, AE_GPU_group, 1, 1, 1, AE_GPU_GROUP_SHARED, &group);
 }
 
-/* Returns the rows that experts read where the caller gives each row's expert: there is no router and no shared expert. */
+/* Returns the rows that experts read if the caller gives each row's expert; then there is neither a router nor a shared
+ * expert. */
 static ae_gpu_rows take_rows(ae_stream *stream, const ae_moe *a)
 {
     const ae_gpu_rows rows = ae_gpu_rows_of(&stream->product.rows, a->n_rows, a->up[0]->n_in);
@@ -221,7 +224,7 @@ static ae_gpu_rows take_rows(ae_stream *stream, const ae_moe *a)
     return rows;
 }
 
-/* f(gate) * up, or f(up) where there is no gate, of n_rows rows. */
+/* Returns the input of the down product: f(gate) * up of n_rows rows, or f(up) if there is no gate. */
 static ae_matmul hidden(uint32_t n_rows, const float *gate, const float *up, uint32_t n, ae_glu glu, float limit,
                         float up_limit)
 {
@@ -229,7 +232,7 @@ static ae_matmul hidden(uint32_t n_rows, const float *gate, const float *up, uin
                        .glu = glu, .glu_limit = limit, .up_limit = up_limit};
 }
 
-/* Returns the rows that gate and up read: those of route_rows, or rows of their own. */
+/* Prepares the rows that gate and up read: those of route_rows, or copies in the slots. Returns them. */
 static ae_gpu_rows prepare_input(ae_stream *stream, const ae_moe *a, const ae_gpu_rows *input)
 {
     const ae_gpu_product_scratch *m = &stream->product;
@@ -283,7 +286,7 @@ static void run_shared(ae_stream *stream, const ae_moe *a)
     ae_gpu_multiply(stream, &h, &rows);
 }
 
-/* Writes f(gate) * up of n_rows rows, in place of gate or up, and from there rows [n] (NULL: in order) to y. */
+/* Writes f(gate) * up of n_rows rows over gate or up, then copies rows [n] (NULL: in order) from there to y. */
 static void hand_out_rows(ae_stream *stream, ae_matmul h, uint32_t dim, const uint32_t *rows, uint32_t n, float *y,
                           size_t stride)
 {
@@ -294,7 +297,7 @@ static void hand_out_rows(ae_stream *stream, ae_matmul h, uint32_t dim, const ui
                                    .y_stride = stride});
 }
 
-/* Copies the results of this rank's inner rows to where the ranks exchange them. */
+/* Copies this rank's inner rows to the buffer through which the ranks exchange them. */
 static void hand_out(ae_stream *stream, const ae_moe *a)
 {
     const ae_gpu_product_scratch *m = &stream->product;

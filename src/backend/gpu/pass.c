@@ -1,9 +1,9 @@
 /* pass.c - recorded passes: pass_begin and pass_end.
- *
- * Owns a stream's recordings. The first pass with a key runs plainly, so that shapes that never come again cost nothing. The
- * second is recorded: its launches are kept instead of run, and pass_end replays them. Later ones are replayed. A stream keeps
- * MAX_PASSES recordings, and forgets the one that was not used for longest. Keys that were seen once are remembered apart, so
- * that many rare keys do not push out recordings. The queue's lock is held while a pass is recorded. */
+ * Owns a stream's recordings. The first pass with a key runs without recording, so that shapes that never come again cost
+ * nothing. The second one is recorded: its launches are kept, and pass_end replays them. Later ones are replayed. A stream
+ * keeps MAX_PASSES recordings and drops the least recently used one. A separate ring remembers keys that were seen once, so
+ * that
+ * many rare keys do not push out recordings. The queue's lock is held while a pass is recorded. */
 #include "backend/gpu/pass.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ struct ae_gpu_passes {
         uint64_t key, used;
         ae_gpu_recording *recording;
     } kept[MAX_PASSES]; /* [n] */
-    uint64_t seen[MAX_SEEN]; /* [min(n_seen, MAX_SEEN)] a ring of keys that were seen once */
+    uint64_t seen[MAX_SEEN]; /* [min(n_seen, MAX_SEEN)] ring of keys that were seen once */
 };
 
 aerie_status ae_gpu_passes_create(ae_stream *stream, aerie_error *error)
@@ -62,7 +62,7 @@ static bool was_seen(ae_gpu_passes *p, uint64_t key)
     return false;
 }
 
-/* Replays recording i of the stream, with the lock held. */
+/* Replays recording i of the stream. The caller holds the lock. */
 static aerie_status replay(ae_stream *s, uint32_t i, aerie_error *error)
 {
     ae_gpu_backend *b = s->backend;
@@ -124,7 +124,7 @@ void ae_gpu_pass_end(ae_stream *stream)
     aerie_status status = b->driver->record_end(b->device, &recording, &error);
     if (status != AERIE_OK) {
         stream->records = false;
-    } else if (stream->fault.status != AERIE_OK) { /* not all of it was recorded */
+    } else if (stream->fault.status != AERIE_OK) { /* the recording is incomplete */
         b->driver->recording_free(b->device, recording);
     } else {
         const uint32_t i = make_place(stream);

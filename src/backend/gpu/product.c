@@ -1,15 +1,15 @@
 /* product.c - matrix products and lookups of the GPU backends.
- *
- * Rows are prepared once for all weights that share them (activation.cu), in the forms that these need; then each weight is
- * multiplied by the kernels of its form, weights of one form in one launch. Owns nothing: works in the stream's scratch. */
+ * Rows are prepared once for all weights that read them (activation.cu), in each form that one of these needs. Then the kernels
+ * of each form multiply; weights of one form share a launch. Owns nothing: works in the stream's scratch. */
 #include <string.h>
 
 #include "backend/gpu/product_int.h"
 #include "backend/gpu/weight_mma.h"
 #include "quant/types.h"
 
-#define MANY_GROUPS 4096 /* of 256 columns, that a preparation without norm gives to blocks of their own */
-#define MOST_BLOCKS 1024 /* of a preparation by norm: more pieces of a row than that would only repeat the norm's sums */
+#define MANY_GROUPS 4096 /* without a norm, from this many groups of 256 columns on, each group is prepared by its own block */
+#define MOST_BLOCKS 1024 /* most blocks of a preparation with norm: with more, each block would mostly repeat the sums of the
+                          * norm */
 
 /* ---- Scratch ------------------------------------------------------------------------------------ */
 
@@ -39,7 +39,7 @@ static bool is_norm(const ae_matmul *a)
     return a->input == AE_INPUT_RMSNORM || a->input == AE_INPUT_LAYERNORM;
 }
 
-/* Columns of a block: few where there are few rows, because then latency counts. */
+/* Returns the columns that a block prepares: few if there are few rows, because then latency counts. */
 static uint32_t columns_of(const ae_matmul *a, uint32_t n_in, uint32_t n_rows, uint32_t n_heads)
 {
     const size_t groups = ceil_div(n_in, 256), rows = (size_t)n_rows * n_heads, all = groups * rows;
@@ -63,7 +63,7 @@ void ae_gpu_prepare(ae_stream *stream, const ae_gpu_preparation *p, const ae_gpu
                   AE_GPU_ACTIVATION_SHARED(staged ? n_in : 0), &args);
 }
 
-/* Whether float weights can read the input where it is: aligned, and not overwritten by a result. */
+/* Returns whether float weights can read the input in place: it is aligned, and no result overwrites it. */
 static bool reads_in_place(const ae_matmul *a, uint32_t n_in)
 {
     const uintptr_t begin = (uintptr_t)a->x, end = begin + ((size_t)(a->n_rows - 1) * a->x_stride + n_in) * sizeof(float);
@@ -78,7 +78,7 @@ static bool reads_in_place(const ae_matmul *a, uint32_t n_in)
 
 /* ---- Multiplying -------------------------------------------------------------------------------- */
 
-/* Kernels by form: products, products of experts, chain steps of 1024 k in shared memory (integers), bytes of an element. */
+/* For each form: its kernels, the chain steps of 1024 k that shared memory holds (integer forms), the bytes of an element. */
 static const struct {
     ae_gpu_kernel product, experts, wide, narrow;
     uint32_t n_pairs, size;
@@ -133,8 +133,8 @@ static uint32_t place_jobs(ae_gpu_product_args *args, uint32_t n_out)
     return n_blocks;
 }
 
-/* Returns the kernel for the jobs: with many rows, large blocks, if all multiprocessors get two; with few rows, small ones,
- * unless all get two of the larger. */
+/* Returns the kernel for the jobs. With many rows it has large blocks, if every multiprocessor gets two of them; with few rows
+ * small ones, unless every multiprocessor gets two of the larger. */
 static ae_gpu_form_kernel kernel_of(const ae_gpu_facts *facts, ae_gpu_form form, ae_gpu_product_args *args)
 {
     const uint32_t n_rows = args->job[0].n_rows, n_heads = args->n_heads ? args->n_heads : 1;
@@ -148,7 +148,7 @@ static ae_gpu_form_kernel kernel_of(const ae_gpu_facts *facts, ae_gpu_form form,
     return plain;
 }
 
-/* Launches the jobs that are in args, all of one generic form and one number of rows. */
+/* Launches the jobs in args, which have one generic form and one number of rows. */
 static void launch(ae_stream *stream, ae_gpu_form form, ae_gpu_product_args *args)
 {
     const ae_gpu_form_kernel k = kernel_of(&stream->backend->facts, form, args);
@@ -208,7 +208,7 @@ void ae_gpu_matmul(ae_stream *stream, const ae_matmul *args)
 
 /* ---- A product for each head -------------------------------------------------------------------- */
 
-/* Heads [first, first + n), whose rows are prepared one after the other in whole tiles. */
+/* Multiplies heads [first, first + n), whose rows are prepared one after the other in whole tiles. */
 static void multiply_heads(ae_stream *stream, const ae_head_matmul *a, const ae_gpu_rows *rows, uint32_t first, uint32_t n)
 {
     const uint32_t head_rows = ceil_div(a->n_rows, AE_GPU_TILE) * AE_GPU_TILE;

@@ -1,7 +1,6 @@
-/* recurrent.c - recurrent layers on the device: the store of planes and records, and launches of
+/* recurrent.c - recurrent layers on the device: the store of planes and records, and the launches of
  * kernels/recurrent.cu and kernels/recur_steps.cu.
- *
- * Owns: the store. A plane lies on the device as it is saved. */
+ * Owns the store. A saved plane has the same floats in the same order, without padding. */
 #include <string.h>
 
 #include "backend/gpu/gpu.h"
@@ -12,14 +11,14 @@
 
 typedef struct state_place {
     ae_state_layer layer;
-    size_t plane, record; /* where the layer lies in a plane and in a record, in floats */
+    size_t plane, record; /* offsets of the layer in a plane and in a record, in floats */
 } state_place;
 
 struct ae_state_store {
     ae_gpu_backend *backend;
     ae_state_shape shape;   /* without layers */
     state_place *places;    /* (host) [n_layers] */
-    size_t saved_floats;    /* floats of a plane, without padding */
+    size_t saved_floats;    /* floats of a saved plane, without padding */
     size_t plane_floats, record_floats;
     float *planes;          /* on the device, [n_planes][plane_floats] */
     float *records;         /* [n_seqs][n_records][record_floats], in the same block */
@@ -54,7 +53,7 @@ static ae_gpu_steps steps_of(ae_state_kind kind)
     }
 }
 
-/* Lays out planes and records; places may be NULL. Returns all bytes; SIZE_MAX: too many. */
+/* Lays out planes and records; places may be NULL. Returns the total size in bytes, SIZE_MAX if it is too large. */
 static size_t lay_out(ae_state_store *store, const ae_state_shape *s, state_place *places)
 {
     size_t plane = 0, record = 0, planes, records, bytes;
@@ -82,7 +81,7 @@ size_t ae_gpu_state_bytes(const ae_backend *backend, const ae_state_shape *shape
     return lay_out(&store, shape, NULL);
 }
 
-/* Returns the values of a column that a lane of <steps>_N holds. */
+/* Returns how many values of a column a lane of <steps>_N holds. */
 static uint32_t lane_values(uint32_t key_dim)
 {
     return key_dim <= 64 ? 16 : key_dim <= 128 ? 32 : 64;
@@ -198,7 +197,7 @@ void ae_gpu_state_layout(ae_layout *layout, const ae_gpu_backend *backend, const
     (void)backend;
     for (uint32_t i = 0; o->state && i < o->state->n_layers; i++) {
         const ae_state_layer *l = &o->state->layers[i];
-        const size_t n = l->kind == AE_STATE_MAMBA1 ? 0 : alphas_of(l); /* delta is made where it is used */
+        const size_t n = l->kind == AE_STATE_MAMBA1 ? 0 : alphas_of(l); /* delta is computed where it is used */
         if (n > n_alphas) n_alphas = n;
         if (l->kind == AE_STATE_WKV7 && n > n_erased) n_erased = n;
     }

@@ -1,5 +1,6 @@
-/* rope.c - rotation, writing keys and values, compressed rows on the device: launches of kernels/rope.cu and compress.cu. Owns
- * nothing. */
+/* rope.c - rotation, writing of keys and values, and compressed rows on the device: launches of kernels/rope.cu and
+ * compress.cu.
+ * Owns nothing. */
 #include <string.h>
 
 #include "backend/gpu/kv.h"
@@ -22,7 +23,7 @@ void ae_gpu_rotate(ae_stream *stream, const ae_rotate *a)
                                         .back = a->back});
 }
 
-/* Returns where rows of a plain layer are kept. */
+/* Returns the launch arguments for rows of a plain layer, with the place where they are kept. */
 static ae_gpu_compress_args kept_args(const ae_places *p, const ae_kv_store *kv, uint32_t layer)
 {
     return (ae_gpu_compress_args){
@@ -83,7 +84,7 @@ static ae_gpu_rope_kv_args args_of(const ae_rope_kv *a)
     return args;
 }
 
-/* Returns the kernel for a shape; those for common ones need no shared memory. */
+/* Returns the kernel for a shape; the kernels for common shapes need no shared memory. */
 static ae_gpu_kernel kernel_of(const ae_gpu_rope_kv_args *args)
 {
     const bool f16 = !args->store || (args->kv.form.type == AE_KV_F16 && !args->kv.form.n_rope);
@@ -115,7 +116,7 @@ static void norm_rows(ae_stream *stream, const ae_rope_kv *a, float *x, uint32_t
 void ae_gpu_rope_kv(ae_stream *stream, const ae_rope_kv *a)
 {
     ae_gpu_rope_kv_args args = args_of(a);
-    if (a->norm_row && (a->q_norm || a->k_norm)) { /* whole rows are normed by launches of their own */
+    if (a->norm_row && (a->q_norm || a->k_norm)) { /* separate launches norm whole rows */
         args.q_norm = args.k_norm = NULL;
         if (a->norm_last && a->n_rot) {
             ae_gpu_rope_kv_args turn = args;

@@ -1,4 +1,5 @@
-/* rows.c - norms, element-wise maps and copies of rows on the device: launches of kernels/rows.cu. Owns nothing. */
+/* rows.c - norms, element-wise maps and copies of rows on the device: launches of kernels/rows.cu.
+ * Owns nothing. */
 #include "base/mem.h"
 
 #include "backend/gpu/gpu.h"
@@ -62,7 +63,7 @@ void ae_gpu_mix(ae_stream *stream, const ae_row_mix *a)
     ae_gpu_launch(stream, AE_GPU_mix_rows, a->n_rows, blocks_of(a->dim, AE_GPU_MAP_BLOCK), 1, 0, &args);
 }
 
-/* Rows whose floats are in groups of four, 16-byte aligned. */
+/* Returns whether the rows can be copied in groups of four floats, which are 16-byte aligned. */
 static bool is_wide(const ae_copy *a)
 {
     return !(a->dim % 4 || a->x_stride % 4 || a->y_stride % 4 || (uintptr_t)a->x % 16 || (uintptr_t)a->y % 16);

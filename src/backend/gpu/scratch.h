@@ -1,4 +1,5 @@
-/* scratch.h - what a stream keeps on the device between the kernels of an operation. stream.c takes and frees it. */
+/* scratch.h - a stream's scratch memory on the device, used between the kernels of an operation. stream.c allocates and frees
+ * it. */
 #ifndef AE_BACKEND_GPU_SCRATCH_H
 #define AE_BACKEND_GPU_SCRATCH_H
 
@@ -24,11 +25,11 @@ typedef struct ae_gpu_select_scratch {
 
 /* Scratch of products and experts (product.c, moe.c). */
 typedef struct ae_gpu_product_scratch {
-    ae_gpu_rows rows;    /* the arrays; the sizes are those of the product at hand */
-    uint32_t tiles;      /* room: tiles of 8 rows of max_in columns */
+    ae_gpu_rows rows;    /* the arrays; their sizes are those of the current product */
+    uint32_t tiles;      /* capacity in tiles of 8 rows of max_in columns */
     uint32_t max_in;     /* a multiple of 256 */
     /* Experts (moe.c). A slot is a row among those that the experts multiply. */
-    ae_gpu_rows slots;   /* prepared rows of the slots */
+    ae_gpu_rows slots;   /* the slots' prepared rows */
     float *logits;       /* f32 [max_rows][n_experts] */
     float *shared_gate;  /* f32 [max_rows]: output of the shared expert's router */
     uint32_t *ids;       /* [max_rows][n_used] */
@@ -38,13 +39,13 @@ typedef struct ae_gpu_product_scratch {
     uint32_t *n_active;  /* [1] */
     float *gate, *up;    /* f32 [n_slots][n_ff] */
     float *down;         /* f32 [n_slots][n_embd] */
-    float *s_gate, *s_up; /* f32 [max_rows][n_ff_shared], of the shared expert */
+    float *s_gate, *s_up; /* f32 [max_rows][n_ff_shared]: gate and up of the shared expert */
     float *s_down;       /* f32 [max_rows][n_embd] */
 } ae_gpu_product_scratch;
 
 /* Scratch of recurrent layers (recurrent.c). */
 typedef struct ae_gpu_state_scratch {
-    float *alpha, *beta; /* [max_rows][n_alphas] x 2, of the layer that has most (kernels/args_state.h) */
+    float *alpha, *beta; /* two of [max_rows][n_alphas], for the layer with the most alphas (kernels/args_state.h) */
     float *erased;       /* the same of WKV7 */
 } ae_gpu_state_scratch;
 

@@ -1,8 +1,7 @@
 /* stream.c - streams of the GPU backends: scratch, failures, marks, copies between host and device.
- *
- * Owns a stream's scratch on the device and its two pinned blocks on the host. What is uploaded goes through `staging`, so the
- * caller's array is free at once; the queue is waited for only when the block is full. What is downloaded goes through
- * `landing`, which is in use only during a call. The functions of limit.h are here, too. */
+ * Owns a stream's scratch on the device and its two pinned buffers on the host. Uploads are copied to `staging` first, so the
+ * caller's array is free at once; the queue is waited for only when that buffer is full. Downloads go through `landing`, which
+ * is in use only during a call. Defines the functions of limit.h, too. */
 #define _POSIX_C_SOURCE 200809L /* nanosleep */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,7 @@
-/* weight.c - weights of the GPU backends: which form each takes, and filling it.
- *
- * A weight for products has the layout of the matrix instructions where there is one (weight_mma.h), else a generic form. A
- * table for lookups has the file's rows or the generic form, which is a second copy beside the first layout. The source's rows
- * are never used in place. Owns the weight's record, but not its memory. */
+/* weight.c - weights of the GPU backends: chooses the form of each weight, and fills it.
+ * A weight for products has the layout of the matrix instructions if its type has one (weight_mma.h), else a generic form. A
+ * table for lookups keeps the file's rows or the generic form; beside the matrix layout that is a second copy. Rows of the
+ * source are never used in place. Owns the weight's record; the device memory belongs to the caller. */
 #include "backend/gpu/weight.h"
 
 #include <string.h>
@@ -11,7 +10,7 @@
 #include "base/mem.h"
 #include "quant/types.h"
 
-/* The forms of a weight and the device bytes of each; table 0: lookups use the product's form. */
+/* The forms of a weight, and the device bytes of each. If `table` is 0, lookups use the form for products. */
 typedef struct forms {
     ae_gpu_form product_form, table_form;
     size_t product, table;

@@ -1,7 +1,6 @@
 /* weight_generic.c - packs rows of any type into the generic forms of args_product.h.
- *
- * Owns nothing. Integer types go through the integer view of quant/unit.h, which defines them; so a new type needs no code
- * here. A plane of the rows is packed in host memory and written by one copy. */
+ * Owns nothing. quant/unit.h gives the integer types as codes and scales, so a new type needs no code here. One plane of the
+ * rows at a time is packed in host memory and written by one copy. */
 #include <string.h>
 
 #include "backend/gpu/weight.h"
@@ -47,7 +46,7 @@ bool ae_gpu_file_form(uint32_t type)
 
 #define PLANES 5
 
-/* A row of a weight in its generic form. */
+/* How a row of a weight is packed into its generic form. */
 typedef struct packing {
     uint32_t type;
     ae_gpu_form form;
@@ -87,7 +86,7 @@ size_t ae_gpu_generic_bytes(const ae_gpu_backend *backend, uint32_t type, uint32
     return round_up(sum * round_up(n_out, 16), 64);
 }
 
-/* 32 codes in the order of words of the prepared rows. */
+/* Packs 32 codes in the order of the words of the prepared rows. */
 static void put_codes(const packing *p, const int8_t *code, uint8_t *to)
 {
     if (p->narrow) {

@@ -1,7 +1,6 @@
-/* weight_mma.c - packs weights into the layout that the matrix instructions read (kernels/args_mma.h).
- *
- * Writes into memory that the caller owns. Packing goes through the integer view of each type (quant/types.h) and is
- * exact. */
+/* weight_mma.c - packs weights into the layout that the matrix instructions read (kernels/args_mma.h), and launches their
+ * products.
+ * Owns nothing: writes into the caller's memory. Packs what quant/types.h gives as codes and scales, without rounding. */
 #include "backend/gpu/weight_mma.h"
 
 #include <string.h>
@@ -49,7 +48,7 @@ static size_t granule_bytes(const form *f, uint32_t n_in)
 
 /* ---- Packing ------------------------------------------------------------------------------------ */
 
-/* The codes of 32 k of a row as the words of its four lanes: nibbles, and two bits of each code above them. */
+/* Splits the codes of 32 k of a row into the words of its four lanes: nibbles, and the two bits of each code above them. */
 static void split(const form *f, const uint8_t index[256], const int8_t code[32], uint32_t nibbles[4], uint32_t high[4][2])
 {
     for (uint32_t t = 0; t < 4; t++) {
@@ -63,7 +62,7 @@ static void split(const form *f, const uint8_t index[256], const int8_t code[32]
     }
 }
 
-/* Block b of 32 k of row `row` of the granule. */
+/* Packs block b of 32 k of row `row` of the granule. */
 static void put_codes(const form *f, const uint8_t index[256], const int8_t code[32], uint32_t row, uint32_t b, uint8_t *record)
 {
     const uint32_t g = row % 8, upper = row / 8, half = b % 2, pair = b / 2;
@@ -104,7 +103,7 @@ static void put_scales_32(const form *f, const ae_unit *unit, uint32_t row, uint
     if (f->type == AE_TYPE_MXFP4) {
         uint32_t bits;
         memcpy(&bits, &unit->d[0], 4);
-        const uint16_t upper = (uint16_t)(bits >> 16); /* the scale is a power of two from 2^-128 on: its lower 16 bits are
+        const uint16_t upper = (uint16_t)(bits >> 16); /* the scale is a power of two, at least 2^-128, so its lower 16 bits are
                                                         * zero */
         memcpy(at, &upper, 2);
         return;
@@ -129,7 +128,7 @@ static void put_scales_256(const form *f, const ae_unit *unit, uint32_t row, uin
     }
 }
 
-/* The index of each value of a type with a table. */
+/* Finds the table index of each value that a type with a table can have. */
 static void index_of(const form *f, uint8_t index[256])
 {
     const int8_t *values = f->type == AE_TYPE_MXFP4 ? ae_quant_fp4_values : ae_quant_iq4_values;
@@ -235,7 +234,7 @@ static const variant *choose(const form *f, const ae_gpu_facts *facts, uint32_t 
     return NULL;
 }
 
-/* Blocks in y of a launch: as many as run at once, each of which goes through its share of the granules. */
+/* Returns the number of blocks in y of a launch: as many as run at once; each works through its share of the granules. */
 static uint32_t n_resident(const ae_gpu_facts *facts, uint32_t shared, const variant *v, uint32_t n_tiles)
 {
     const uint32_t by_shared = facts->max_shared_bytes / shared, n = by_shared < v->most ? by_shared : v->most;
@@ -251,7 +250,7 @@ bool ae_gpu_mma_takes(const ae_weight_source *source, const ae_gpu_facts *facts)
     return facts->int8_mma && source->n_in && source->n_in % (f->wide ? 256 : 32) == 0 && choose(f, facts, 1, 1);
 }
 
-/* Jobs of one type and one number of rows. */
+/* Launches the jobs, which have one type and one number of rows. */
 static void launch(ae_stream *stream, const form *f, const ae_gpu_rows *rows, const ae_gpu_job *const *jobs, uint32_t n_jobs)
 {
     const ae_gpu_facts *facts = &stream->backend->facts;

@@ -1,10 +1,9 @@
-/* cuda.c - the driver "cuda": CUDA's driver API as driver.h wants it.
- *
- * Owns contexts, the modules of the embedded kernels, two streams of a device (the queue, and one for fills), events, and the
- * executable graphs of recordings. Any thread may call, so each call first makes the device's context the thread's own. A
- * queue is captured in thread-local mode: what other threads allocate or fill meanwhile is not part of a recording.
- * A device that hangs is given up (limit.h). Most calls of CUDA would wait for it, so CUDA is no longer called for it, and its
- * memory is not released before the process ends, unless the device answers again. */
+/* cuda.c - the driver "cuda": implements driver.h with CUDA's driver API.
+ * Owns contexts, the modules of the embedded kernels, two streams for each device (the queue, and one for fills), events, and
+ * the executable graphs of recordings. Any thread may call, so each call first makes the device's context current in its
+ * thread. A queue is captured in thread-local mode: memory that other threads allocate or fill meanwhile is not part of the
+ * recording. If a device hangs, the driver gives it up (limit.h): most CUDA calls would wait for it, so none is made for it any
+ * more, and its memory is not released before the process ends, unless the device answers again. */
 #include "backend/gpu/driver.h"
 
 #ifdef AE_GPU_CUDA
@@ -55,7 +54,7 @@ static const struct {
     {NULL, 0},
 };
 
-/* Returns from the function with the error if a call has failed. */
+/* Returns from the function with an error if the call fails. */
 #define CU_TRY(api, call, name, error)                                                \
     do {                                                                              \
         const ae_cu_result cu_result = (api)->call;                                   \
@@ -67,7 +66,7 @@ static ae_cu_pointer address(const void *memory)
     return (ae_cu_pointer)(uintptr_t)memory;
 }
 
-/* Makes the device's context the calling thread's. */
+/* Makes the device's context current in the calling thread. */
 static aerie_status enter(const ae_gpu_device *d, aerie_error *error)
 {
     if (d->hung) return ae_gpu_hung(d->limit, error);
@@ -75,7 +74,7 @@ static aerie_status enter(const ae_gpu_device *d, aerie_error *error)
     return AERIE_OK;
 }
 
-/* Waits until a stream has nothing left to do. */
+/* Waits until all work that was queued on the stream is done. */
 static aerie_status wait_for(ae_gpu_device *d, ae_cu_stream stream, const char *call, aerie_error *error)
 {
     ae_cu_result result;
@@ -92,7 +91,7 @@ static aerie_status wait_for(ae_gpu_device *d, ae_cu_stream stream, const char *
     return result == AE_CU_OK ? AERIE_OK : ae_cuda_fail(&d->api, result, call, error);
 }
 
-/* Whether the device may still write to memory that it was given. Asks a device that was given up again. */
+/* Returns whether the device may still write to its memory. A device that was given up is asked again. */
 static bool is_busy(const ae_gpu_device *d)
 {
     if (!d->hung) return false;
@@ -136,7 +135,7 @@ static aerie_status read_numbers(const ae_gpu_device *d, device_numbers *n, aeri
     return AERIE_OK;
 }
 
-/* Finds a kernel, which lies in one of the modules. */
+/* Finds a kernel in one of the modules. */
 static aerie_status find_kernel(ae_gpu_device *d, const char *symbol, ae_cu_function *function, aerie_error *error)
 {
     const ae_cuda_api *api = &d->api;
@@ -185,8 +184,8 @@ static aerie_status load_modules(ae_gpu_device *d, const device_numbers *n, aeri
     return AERIE_OK;
 }
 
-/* Whether launches may begin early (programmatic dependent launch). With AE_GPU_KERNELS_WAIT, all kernels wait for the previous
- * one themselves. */
+/* Returns whether a launch may begin before the previous one ends (programmatic dependent launch). AE_GPU_KERNELS_WAIT says
+ * that every kernel waits for the previous one itself. */
 static bool may_be_early(void)
 {
 #ifdef AE_GPU_KERNELS_WAIT
@@ -218,7 +217,7 @@ static aerie_status set_up(ae_gpu_device *d, uint32_t i, ae_gpu_facts *facts, ae
     return AERIE_OK;
 }
 
-/* Before closing: waits once more for a device that was given up. Returns whether it answers. */
+/* Waits once more, before closing, for a device that was given up. Returns whether it answers. */
 static bool comes_back(ae_gpu_device *d)
 {
     const double start = ae_time_now();
@@ -272,7 +271,7 @@ static void cuda_memory_info(ae_gpu_device *d, uint64_t *n_free, uint64_t *n_tot
     *n_total = ok ? total : 0;
 }
 
-/* Waits until the stream of fills, whose lock is held, has nothing left to do. */
+/* Waits until the fills are done. The caller holds their lock. */
 static aerie_status finish_fills(ae_gpu_device *d, ae_cu_result queued, const char *call, aerie_error *error)
 {
     aerie_error said = {0};
@@ -358,7 +357,7 @@ static aerie_status cuda_zero(ae_gpu_device *d, void *to, size_t n, aerie_error 
 static aerie_status cuda_launch(ae_gpu_device *d, uint32_t i, const uint32_t grid[3], uint32_t n_shared, const void *args,
                                 aerie_error *error)
 {
-    void *params[] = {(void *)(uintptr_t)args}; /* the only parameter, a struct, which is read during the call */
+    void *params[] = {(void *)(uintptr_t)args}; /* the launch's only parameter, a struct; the call copies it */
     ae_cu_attribute early = {.id = AE_CU_LAUNCH_EARLY, .value.on = 1};
     const ae_cu_launch launch = {grid[0], grid[1], grid[2], kernels[i].threads, 1, 1, n_shared, d->queue, &early, d->early};
     AE_TRY(enter(d, error));
@@ -397,7 +396,7 @@ static aerie_status cuda_record_begin(ae_gpu_device *d, aerie_error *error)
     return AERIE_OK;
 }
 
-/* Makes an executable graph of the captured one, and frees that. */
+/* Makes an executable graph from the captured graph, which it frees. */
 static aerie_status instantiate(const ae_cuda_api *api, ae_cu_graph graph, ae_gpu_recording **out, aerie_error *error)
 {
     ae_gpu_recording *r = ae_alloc(1, sizeof *r);

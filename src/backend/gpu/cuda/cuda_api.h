@@ -1,13 +1,12 @@
-/* cuda_api.h - what we use of CUDA's driver API, declared by ourselves: libcuda.so.1 is loaded when a device is asked for, and
- * CUDA's headers are not needed to build.
- *
- * Where the test tests/kernels/test_cuda_api.c finds cuda.h, it compares every type and number with it. */
+/* cuda_api.h - the part of CUDA's driver API that Aerie uses, with declarations of our own: libcuda.so.1 is loaded when a
+ * device is opened, and building does not need CUDA's headers.
+ * The test tests/kernels/test_cuda_api.c compares every type and number with cuda.h where that header is installed. */
 #ifndef AE_BACKEND_GPU_CUDA_CUDA_API_H
 #define AE_BACKEND_GPU_CUDA_CUDA_API_H
 
 #include "base/err.h"
 
-/* CUDA's opaque types, under the names of its structs; its enums are unsigned. */
+/* CUDA's opaque types are pointers to structs of the same names; its enums are unsigned. */
 typedef unsigned ae_cu_result;
 typedef int ae_cu_device;
 typedef unsigned long long ae_cu_pointer; /* a device address */
@@ -29,24 +28,24 @@ enum {
     AE_CU_NOT_FOUND = 500,
     AE_CU_NOT_READY = 600,
 
-    AE_CU_DEVICE_SHARED = 8, /* attributes of a device: bytes of a block's shared memory, by default and at most */
+    AE_CU_DEVICE_SHARED = 8, /* attributes of a device: shared memory of a block in bytes, by default and at most */
     AE_CU_DEVICE_MULTIPROCESSORS = 16,
     AE_CU_DEVICE_MAJOR = 75, /* compute capability */
     AE_CU_DEVICE_MINOR = 76,
     AE_CU_DEVICE_SHARED_MOST = 97,
 
-    AE_CU_FUNCTION_THREADS = 0, /* attributes of a function: most threads of a block */
-    AE_CU_FUNCTION_SHARED = 1,  /* bytes of shared memory that it declares itself */
+    AE_CU_FUNCTION_THREADS = 0, /* attribute of a function: most threads of a block */
+    AE_CU_FUNCTION_SHARED = 1,  /* attribute of a function: bytes of shared memory that it declares */
     AE_CU_FUNCTION_SHARED_MOST = 8,
 
     AE_CU_NON_BLOCKING = 1,  /* a stream that does not wait for the default one */
-    AE_CU_THREAD_LOCAL = 1,  /* during a capture, other threads may make any call */
+    AE_CU_THREAD_LOCAL = 1,  /* other threads may make any call during a capture */
     AE_CU_HOST_PORTABLE = 1, /* pinned for all contexts */
 
     AE_CU_LAUNCH_EARLY = 6,  /* attribute of a launch: it may begin before the previous launch has ended */
 };
 
-/* CUlaunchAttribute and CUlaunchConfig. */
+/* Correspond to CUlaunchAttribute and CUlaunchConfig. */
 typedef struct ae_cu_attribute {
     unsigned id, pad;
     union {
@@ -104,7 +103,7 @@ typedef struct ae_cu_launch {
     X(exec_launch, cuGraphLaunch, (ae_cu_exec exec, ae_cu_stream stream)) \
     X(exec_destroy, cuGraphExecDestroy, (ae_cu_exec exec))
 
-/* The functions whose parameter types are our own structs. */
+/* The functions that take our own structs as parameters. */
 #define AE_CU_LAUNCHES(X) \
     X(launch_with, cuLaunchKernelEx, (const ae_cu_launch *launch, ae_cu_function function, void **params, void **extra))
 
@@ -124,10 +123,11 @@ extern const ae_gpu_image ae_gpu_images[]; /* [ae_gpu_n_images] */
 extern const size_t ae_gpu_n_images;
 #define AE_CU_MAX_IMAGES 64
 
-/* Loads the library, initializes it if nobody has yet, and finds its functions. UNSUPPORTED, with a sentence, if there is no
- * library or no usable driver. */
+/* Loads the library, initializes it if this process has not, and finds its functions. Errors: UNSUPPORTED, with the reason, if
+ * there is no library or no usable driver. */
 aerie_status ae_cuda_api_load(ae_cuda_api *api, aerie_error *error);
-/* Returns the failure of a call: "cuMemAlloc_v2: out of memory (CUDA_ERROR_OUT_OF_MEMORY)". MEMORY, or INTERNAL. */
+/* Fills *error with the failure of a call ("cuMemAlloc_v2: out of memory (CUDA_ERROR_OUT_OF_MEMORY)"), and returns MEMORY or
+ * INTERNAL. */
 aerie_status ae_cuda_fail(const ae_cuda_api *api, ae_cu_result result, const char *call, aerie_error *error);
 
 #endif

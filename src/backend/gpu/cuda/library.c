@@ -1,5 +1,5 @@
-/* library.c - loads CUDA's driver API. See cuda_api.h. Owns nothing: each device has a
- * table of functions of its own. The library itself stays loaded, since drivers do not expect to be unloaded. */
+/* library.c - loads CUDA's driver API (cuda_api.h).
+ * Each device keeps its own table of functions. The library stays loaded, since drivers do not expect to be unloaded. */
 #include "backend/gpu/cuda/cuda_api.h"
 
 #ifdef AE_GPU_CUDA
@@ -21,7 +21,7 @@ static void *open_library(void)
     return library;
 }
 
-/* Returns the name of the first function that the library lacks; NULL: all were found. */
+/* Fills the table of functions. Returns the name of the first one that the library lacks, or NULL if it has all. */
 static const char *find_functions(void *library, ae_cuda_api *api)
 {
     void *symbol;

@@ -56,8 +56,8 @@
 
 #define AE_DEV static __device__ __forceinline__
 
-/* A launch may begin before the previous one has ended (compute capability 9.0 on, if the driver asks for it), namely when all
- * blocks of that one run. So each kernel waits for the previous one, which has itself waited for the one before. */
+/* A launch may begin as soon as all blocks of the previous one run (compute capability 9.0 and later, if the driver asks for
+ * it). So each kernel waits for the end of the previous one, which in turn has waited for the one before it. */
 #define AE_DEPEND
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 AE_DEV void ae_depend_launch(void) { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
@@ -159,7 +159,7 @@ AE_DEV uint4 ae_stream16(const void *p)
 #define AE_STORE_SHARED(type, p, v) (*reinterpret_cast<type *>(p) = (v))
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-/* c[0], c[1] += A B: m8n8k16, what compute capability 7.5 has. */
+/* c[0], c[1] += A B as m8n8k16, the shape that compute capability 7.5 has. */
 AE_DEV void ae_mma_8(int32_t *c, uint32_t a, uint32_t b)
 {
     asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"

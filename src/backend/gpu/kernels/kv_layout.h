@@ -24,21 +24,21 @@
 
 #define AE_GPU_KV_GROUP 16u /* bytes */
 
-/* The form of the blocks of a layer. */
+/* How the blocks of a layer are laid out. */
 typedef struct ae_gpu_kv_form {
     uint32_t type;                /* ae_kv_type */
     uint32_t head_dim, n_rope;
-    uint32_t width;               /* bytes of an element of a row, or of a plane of a row: 1, 2 or 4; of codes of 4 bits 1 */
+    uint32_t width;               /* bytes of an element in a row, or in a plane of a row: 1, 2 or 4; 1 for codes of 4 bits */
     uint32_t key_half, value_half; /* keys and values are codes of 4 bits */
-    uint32_t n_planes;            /* of keys, or of latent rows: 1, or 2 of codes of 15 bits */
-    uint32_t value_planes;        /* of values likewise; latent rows: 0 */
+    uint32_t n_planes;            /* planes of keys or of latent rows: 1, or 2 for codes of 15 bits */
+    uint32_t value_planes;        /* planes of values: 1 or 2; 0 for latent rows */
     uint32_t rope_groups;         /* groups of the rotated part of a latent row; else 0 */
     uint32_t groups;              /* groups of a row of keys, or of a plane of a latent row */
     uint32_t value_groups;        /* of a row of values */
-    uint32_t plane_bytes, value_bytes; /* from a plane of keys, and of values, to the next one */
-    uint32_t value_at, scale_at;  /* bytes from the start of the block to values and to scales; latent rows: both are equal */
+    uint32_t plane_bytes, value_bytes; /* distance from one plane of keys, or of values, to the next */
+    uint32_t value_at, scale_at;  /* offsets of values and of scales in the block; equal for latent rows */
     uint32_t has_scales;
-    uint32_t bytes;               /* of a block, a multiple of 16 */
+    uint32_t bytes;               /* size of a block, a multiple of 16 */
 } ae_gpu_kv_form;
 
 /* One layer of a store, as kernels see it. */
@@ -78,13 +78,13 @@ AE_HD static inline ae_gpu_kv_form ae_gpu_kv_form_of(uint32_t type, uint32_t hea
     return f;
 }
 
-/* Sums of values are turned, and so are turned back last. */
+/* Returns whether the sums over values are rotated, so that attention must undo the rotation at the end. */
 AE_HD static inline bool ae_gpu_kv_is_turned(const ae_gpu_kv_form *f)
 {
     return f->value_half || (f->n_rope && f->has_scales);
 }
 
-/* Returns a plain layer: each head of a position is head_dim f32, which lie as values do. */
+/* Returns the form of a plain layer: each head of a position is head_dim f32, laid out like values. */
 AE_HD static inline ae_gpu_kv_form ae_gpu_kv_form_plain(uint32_t head_dim)
 {
     ae_gpu_kv_form f = ae_gpu_kv_form_of(AE_KV_F32, head_dim, 0);
@@ -105,14 +105,14 @@ AE_HD static inline uint32_t ae_gpu_kv_key_at(const ae_gpu_kv_form *f, uint32_t 
     return ((plane * f->groups + g) * AE_KV_PAGE + place) * AE_GPU_KV_GROUP;
 }
 
-/* Returns group g of the value of a place, in plane 0; the other one is value_bytes further. Not for latent rows, whose value
- * is groups rope_groups to groups of the key. */
+/* Returns the offset of group g of a value in plane 0; plane 1 is value_bytes further. Not for latent rows, whose values are
+ * groups rope_groups to groups of the key. */
 AE_HD static inline uint32_t ae_gpu_kv_value_at(const ae_gpu_kv_form *f, uint32_t g, uint32_t place)
 {
     return f->value_at + (place * f->value_groups + g) * AE_GPU_KV_GROUP;
 }
 
-/* Returns the scale of a place: i 0 of the key or of the latent part, 1 of the value or of the rotated part. */
+/* Returns the offset of a place's scale: i = 0 for the key or the latent part, 1 for the value or the rotated part. */
 AE_HD static inline uint32_t ae_gpu_kv_scale_at(const ae_gpu_kv_form *f, uint32_t i, uint32_t place)
 {
     return f->scale_at + (i * AE_KV_PAGE + place) * (uint32_t)sizeof(float);
@@ -131,15 +131,15 @@ AE_HD static inline uint32_t ae_gpu_kv_value_row(const ae_gpu_kv_form *f)
     return f->value_half ? (f->head_dim + 1) / 2 : f->head_dim * f->width;
 }
 
-/* Returns the bytes of a place of a head as kv_read gives them: the key's elements plane by plane, the value's, then the
- * scales; of latent rows plane by plane the rotated part, then the latent one, then the scales. */
+/* Returns the size of one place of a head as kv_read saves it: the key's elements plane by plane, the value's, then the scales.
+ * Of a latent row, each plane has the rotated part, then the latent one. */
 AE_HD static inline uint32_t ae_gpu_kv_row_bytes(const ae_gpu_kv_form *f)
 {
     const uint32_t n = f->n_planes * ae_gpu_kv_key_row(f) + f->value_planes * ae_gpu_kv_value_row(f);
     return n + (f->has_scales ? 2 * (uint32_t)sizeof(float) : 0);
 }
 
-/* Returns the byte offset in a block of byte i of such a row. */
+/* Returns the offset in a block of byte i of such a saved row. */
 AE_HD static inline uint32_t ae_gpu_kv_saved_at(const ae_gpu_kv_form *f, uint32_t i, uint32_t place)
 {
     const uint32_t key = ae_gpu_kv_key_row(f), value = ae_gpu_kv_value_row(f), keys = f->n_planes * key;
@@ -154,7 +154,7 @@ AE_HD static inline uint32_t ae_gpu_kv_saved_at(const ae_gpu_kv_form *f, uint32_
     return ae_gpu_kv_key_at(f, i / key, at / AE_GPU_KV_GROUP, place) + at % AE_GPU_KV_GROUP;
 }
 
-/* Returns the bits of byte i of such a row that belong to codes: the last byte of an odd number of codes of 4 bits has 4. */
+/* Returns which bits of byte i of a saved row belong to codes: the last byte of an odd number of 4-bit codes uses 4 bits. */
 AE_HD static inline uint8_t ae_gpu_kv_saved_bits(const ae_gpu_kv_form *f, uint32_t i)
 {
     const uint32_t keys = f->n_planes * ae_gpu_kv_key_row(f), n = keys + f->value_planes * ae_gpu_kv_value_row(f);

@@ -1,8 +1,6 @@
-/* list.h - all kernels, and the arguments of each.
- *
- * Read by three compilers: the host's C, nvcc, and g++ for the emulation. Arguments are plain structs of device addresses and
- * 32-bit numbers, no larger than 4,000 bytes. A kernel is entered here and defined in one .cu file of this folder.
- */
+/* list.h - the list of all kernels with their arguments.
+ * Three compilers read this file: the host's C compiler, nvcc, and g++ for the emulation. Arguments are plain structs of device
+ * addresses and 32-bit numbers, at most 4,000 bytes. A kernel is listed here and defined in one .cu file of this folder. */
 #ifndef AE_BACKEND_GPU_KERNELS_LIST_H
 #define AE_BACKEND_GPU_KERNELS_LIST_H
 

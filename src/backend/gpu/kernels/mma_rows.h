@@ -29,19 +29,19 @@
 #define AE_MMA_SUMS_256 2080
 #define AE_MMA_RECORD_256 2208
 
-/* For the host and for kernels: the offsets are macros because nvcc wants its own functions marked. */
+/* The offsets are macros, for the host and for kernels, because nvcc needs functions for kernels to be marked. */
 
-/* Blocks of 32 columns, two by two. */
+/* Pairs of blocks of 32 columns. */
 #define AE_MMA_PAIRS(n_in) (((n_in) / 32 + 1) / 2)
 #define AE_MMA_GROUPS(n_rows) (((n_rows) + 7) / 8)
-/* Bytes of a group of rows. */
+/* Size of a group of rows in bytes. */
 #define AE_MMA_GROUP_BYTES(n_in) (AE_MMA_PAIRS(n_in) * AE_MMA_RECORD)
 #define AE_MMA_GROUP_BYTES_256(n_in) ((n_in) / 256 * AE_MMA_RECORD_256)
 
-/* In a record: the four bytes of word w (k = 4 w .. 4 w + 3 of a block) of block `half`, row i. In records of 256, add 512 for
- * each pair of blocks. */
+/* Offset in a record of the four bytes of word w (k = 4 w .. 4 w + 3 of a block) of block `half`, row i. In records of 256,
+ * add 512 for each pair of blocks. */
 #define AE_MMA_Q_AT(i, half, w) ((i) * 64 + (w) % 4 * 16 + (half) * 8 + (w) / 4 * 4)
-/* In a record: the scale of block `half`, row i; the same from AE_MMA_S on. */
+/* Offset in a record of the scale of block `half`, row i; the sums have the same order from AE_MMA_S on. */
 #define AE_MMA_DX_AT(i, half) (AE_MMA_DX + (i) / 2 * 16 + (half) * 8 + (i) % 2 * 4)
 #define AE_MMA_S_AT(i, half) (AE_MMA_S - AE_MMA_DX + AE_MMA_DX_AT(i, half))
 

@@ -5,14 +5,13 @@
 #include "backend/gpu/kernels/args_rows.h"
 #include "backend/gpu/kernels/kernel.h"
 
-/* x as the f16 cache stores it. */
+/* Returns x as the f16 cache stores it. */
 AE_DEV uint16_t ae_rope_half(float x)
 {
     return x == x ? ae_to_half(x) : static_cast<uint16_t>(0x7E00);
 }
 
-/* The page and the place where a row belongs; page: n_pages or more if that lies outside the store, which must not be written
- * then. */
+/* Page and place of a row. If the place is outside the store, page is n_pages or more, and nothing must be written. */
 typedef struct ae_rope_target {
     uint32_t page, at;
 } ae_rope_target;

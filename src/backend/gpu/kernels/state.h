@@ -1,13 +1,12 @@
-/* state.h - where the state, the records and the rows of recurrent layers lie, for kernels only (recurrent.cu, recur_steps.cu).
- *
- * Owns nothing. backend/recurrent.h says what they are, args_state.h how a record is laid out. */
+/* state.h - where recurrent layers keep their state, records and rows. For kernels only (recurrent.cu, recur_steps.cu).
+ * Owns nothing. backend/recurrent.h explains the terms, args_state.h the layout of a record. */
 #ifndef AE_BACKEND_GPU_KERNELS_STATE_H
 #define AE_BACKEND_GPU_KERNELS_STATE_H
 
 #include "backend/gpu/kernels/args_state.h"
 #include "backend/gpu/kernels/kernel.h"
 
-/* Accepted record i of a run. */
+/* Returns accepted record i of a run. */
 AE_DEV float *accepted_of(const ae_gpu_state_view *v, const ae_gpu_state_rows *rows, uint32_t i_run, uint32_t i)
 {
     const uint32_t record = rows->accepted[(size_t)i_run * rows->stride + i];

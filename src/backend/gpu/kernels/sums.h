@@ -1,11 +1,12 @@
-/* sums.h - the reference's sums over a row by the lanes of a warp, or by a block (base/math/fmath.h). For kernels only. */
+/* sums.h - sums over a row in the reference's order (base/math/fmath.h), by the lanes of a warp or by a block. For kernels
+ * only. */
 #ifndef AE_BACKEND_GPU_KERNELS_SUMS_H
 #define AE_BACKEND_GPU_KERNELS_SUMS_H
 
 #include "backend/gpu/kernels/kernel.h"
 
-/* ae_sum64 of 64 sums over k % 64, of which lane l holds l (low) and l + 32 (high). All lanes get the result: a sum of two does
- * not depend on their order. */
+/* Returns ae_sum64 of 64 sums, of which lane l holds number l (low) and number l + 32 (high). All lanes get the result, since
+ * the sum of two numbers does not depend on their order. */
 AE_DEV float ae_warp_sum64(float low, float high)
 {
     float s = low + high;
@@ -14,14 +15,15 @@ AE_DEV float ae_warp_sum64(float low, float high)
     return s;
 }
 
-/* Returns the term of x: itself, or the square of its deviation from the mean. A mean of 0 changes no bit of x - mean. */
+/* Adds the term of x to a sum: x itself, or the square of its deviation from the mean. With a mean of 0, x - mean is x bit for
+ * bit. */
 AE_DEV float ae_sum_step(float sum, float x, float mean, bool squares)
 {
     const float d = x - mean;
     return squares ? ae_fma(d, d, sum) : sum + d;
 }
 
-/* Returns the sum over x [n] by a warp. */
+/* Returns the sum over x [n], computed by a warp. */
 AE_DEV float ae_warp_sum(const float *x, uint32_t n, float mean, bool squares, uint32_t lane)
 {
     float low = 0, high = 0;
@@ -32,12 +34,12 @@ AE_DEV float ae_warp_sum(const float *x, uint32_t n, float mean, bool squares, u
     return ae_warp_sum64(low, high);
 }
 
-#define AE_SUM_THREADS 256u /* of a block that sums a row */
-#define AE_SUM_CHUNK 4096u  /* f32 of a row in shared memory at once */
-#define AE_SUM_AHEAD 16u    /* loads of a thread that are in flight at once */
+#define AE_SUM_THREADS 256u /* threads of a block that sums a row */
+#define AE_SUM_CHUNK 4096u  /* floats of a row that shared memory holds at once */
+#define AE_SUM_AHEAD 16u    /* loads that a thread has in flight at once */
 #define AE_SUM_SHARED ((AE_SUM_CHUNK + 64) * (uint32_t)sizeof(float))
 
-/* A chunk x [n] of a row to shared memory. */
+/* Copies a chunk x [n] of a row to shared memory. */
 AE_DEV void ae_sum_stage(const float *x, uint32_t n, float *room)
 {
     float v[AE_SUM_AHEAD];
@@ -53,7 +55,7 @@ AE_DEV void ae_sum_stage(const float *x, uint32_t n, float *room)
     }
 }
 
-/* Continues the chain of thread k % 64 of a block over a chunk in shared memory. */
+/* Continues the partial sum of thread k % 64 over a chunk in shared memory. */
 AE_DEV float ae_sum_chunk(float sum, const float *room, uint32_t n, float mean, bool squares)
 {
     uint32_t k = ae_thread();
@@ -68,8 +70,8 @@ AE_DEV float ae_sum_chunk(float sum, const float *room, uint32_t n, float mean, 
     return sum;
 }
 
-/* Returns the sum over x [n] by a block of AE_SUM_THREADS; room: shared memory, AE_SUM_SHARED bytes. Thread k % AE_SUM_THREADS
- * alone reads x[k]. */
+/* Returns the sum over x [n], computed by a block of AE_SUM_THREADS. room: AE_SUM_SHARED bytes of shared memory. Only thread
+ * k % AE_SUM_THREADS reads x[k]. */
 AE_DEV float ae_block_sum(const float *x, uint32_t n, float mean, bool squares, float *room)
 {
     const uint32_t t = ae_thread();

@@ -1,9 +1,8 @@
-/* spirv.c - makes shaders keep the reference's arithmetic. See vulkan.h.
- *
- * The compiler of GLSL marks operations as not to be contracted only where each variable is declared so, and execution modes
- * depend on the device. So both are added here: every operation of floats is decorated with NoContraction, and of the modes of
- * SPV_KHR_float_controls (rounding to nearest even; signed zeros, infinities and NaNs as IEEE 754 has them; subnormal numbers)
- * the module gets those that the device has. Source: the SPIR-V specification, 1.6. Owns nothing. */
+/* spirv.c - changes compiled shaders so that they keep the reference's arithmetic (vulkan.h).
+ * The compiler of GLSL forbids contraction only where each variable is declared so, and which execution modes are allowed
+ * depends on the device. So both are added here: every operation on floats is decorated with NoContraction, and the module gets
+ * those modes of SPV_KHR_float_controls (rounding to nearest even; signed zeros, infinities and NaNs as in IEEE 754; subnormal
+ * numbers) that the device has. Source: the SPIR-V specification, 1.6. Owns nothing. */
 #include "backend/gpu/vulkan/vulkan.h"
 
 #ifdef AE_GPU_VULKAN
@@ -24,13 +23,13 @@ enum { /* opcodes, and other numbers of the specification */
     MODE_DENORM_PRESERVE = 4459, MODE_SIGNED_ZERO = 4461, MODE_ROUND_EVEN = 4462,
 };
 
-/* A mode of floats of some widths. */
+/* An execution mode for floats of some widths. */
 typedef struct mode {
     uint32_t capability, id;
     bool width[3]; /* 16, 32, 64 bits */
 } mode;
 
-/* Where widths depend on each other, a mode is set for all of them or for none. */
+/* Returns the mode for the widths that the device supports. If widths depend on each other, it is set for all or for none. */
 static mode mode_of(uint32_t capability, uint32_t id, VkBool32 has_16, VkBool32 has_32, VkBool32 has_64,
                     VkShaderFloatControlsIndependence independence)
 {
@@ -60,7 +59,7 @@ static bool is_float_step(const uint32_t *at, uint32_t opcode, uint32_t n, uint3
     return n >= 3 && (opcode == OP_FNEGATE || opcode == OP_FADD || opcode == OP_FSUB || opcode == OP_FMUL || opcode == OP_FDIV);
 }
 
-/* Positions in a module, in words; 0: not found. */
+/* Positions of parts of a module, in words; 0: not found. */
 typedef struct contents {
     uint32_t entry, std;      /* ids of the entry point and of the import GLSL.std.450 */
     size_t modes_at;          /* after the last entry point or execution mode */

@@ -53,36 +53,37 @@ typedef struct ae_vk_calls {
 
 #define AE_VK_MAX_DEVICES 16
 
-/* Loads the library and makes an instance, to be released. UNSUPPORTED with a sentence where that fails. */
+/* Loads the library and creates an instance, which the caller releases. Errors: UNSUPPORTED, with the reason. */
 aerie_status ae_vk_library_load(ae_vk_library *out, aerie_error *error);
-/* Releases the library, after its devices; also a struct of zeros. */
+/* Releases the library, after all its devices; a struct of zeros is allowed. */
 void ae_vk_library_release(ae_vk_library *library);
-/* The devices that can compute, real GPUs first and processors last. */
+/* Lists the devices that can compute: real GPUs first, processors last. */
 aerie_status ae_vk_devices(const ae_vk_library *library, VkPhysicalDevice out[AE_VK_MAX_DEVICES], uint32_t *n,
                            aerie_error *error);
-/* Returns the failure of a call: "vkAllocateMemory: VK_ERROR_OUT_OF_DEVICE_MEMORY (-2)". MEMORY, or INTERNAL. */
+/* Fills *error with the failure of a call ("vkAllocateMemory: VK_ERROR_OUT_OF_DEVICE_MEMORY (-2)"), and returns MEMORY or
+ * INTERNAL. */
 aerie_status ae_vk_fail(VkResult result, const char *call, aerie_error *error);
 
 /* ---- Devices ---------------------------------------------------------------------------------------- */
 
-/* A buffer with memory of its own. */
+/* A buffer with its own memory. */
 typedef struct ae_vk_block {
     VkBuffer buffer;
     VkDeviceMemory memory;
-    uint64_t address;  /* of the part that is used: 256-byte aligned */
-    uint64_t offset;   /* of that part in the buffer */
+    uint64_t address;  /* address of the part that is used, 256-byte aligned */
+    uint64_t offset;   /* offset of that part in the buffer */
     size_t n;          /* bytes */
-    uint8_t *host;     /* that part as the host sees it; NULL: the host cannot */
+    uint8_t *host;     /* that part mapped for the host; NULL if it is not mapped */
 } ae_vk_block;
 
-/* Blocks in ascending order of their addresses (device memory) or host pointers (pinned memory). */
+/* Blocks in ascending order of address (device memory) or of host pointer (pinned memory). */
 typedef struct ae_vk_blocks {
     ae_vk_block *block; /* [n] */
     size_t n, room;
 } ae_vk_blocks;
 
 #define AE_VK_BATCHES 4
-#define AE_VK_BATCH_ARGS ((size_t)256 << 10) /* bytes of arguments of a batch */
+#define AE_VK_BATCH_ARGS ((size_t)256 << 10) /* bytes for the arguments of a batch */
 #define AE_VK_BATCH_COMMANDS 256             /* a batch is submitted once it has this many commands */
 
 /* Commands that are submitted together, and the arguments of their launches. */
@@ -91,7 +92,7 @@ typedef struct ae_vk_batch {
     ae_vk_block args;
     size_t n_args;      /* bytes in use */
     uint32_t n_commands;
-    uint64_t value;     /* the value of the device's semaphore when it is done */
+    uint64_t value;     /* the device's semaphore has this value when the batch is done */
     bool is_open;
 } ae_vk_batch;
 
@@ -112,38 +113,38 @@ struct ae_gpu_device {
     VkQueue queue;
     uint32_t family;
     uint32_t types[AE_VK_KINDS]; /* memory types */
-    bool mapped;                 /* the host sees device memory */
+    bool mapped;                 /* device memory is mapped for the host */
     bool has_budget;
     uint32_t heap;
     uint64_t heap_bytes, max_block;
     uint32_t max_groups[3];
-    double tick;                 /* seconds; 0: no timestamps */
+    double tick;                 /* seconds of a timestamp tick; 0: no timestamps */
     VkPhysicalDeviceFloatControlsProperties floats;
-    uint32_t fma, div;           /* specialization of the shaders, as the examination chose */
+    uint32_t fma, div;           /* specialization constants of the shaders, which the examination chose */
     VkPipelineLayout layout;
 
-    pthread_mutex_t mutex;       /* of all that follows, and of the queue */
+    pthread_mutex_t mutex;       /* protects the fields below and the queue */
     ae_vk_blocks blocks, pinned;
     uint64_t n_used;             /* bytes of device memory */
     VkCommandPool pool;
     ae_vk_batch batches[AE_VK_BATCHES];
-    uint32_t batch;              /* the batch that is open or comes next */
+    uint32_t batch;              /* the open batch, or the next one */
     VkSemaphore semaphore;
-    uint64_t submitted;          /* the semaphore's value when all that was submitted is done */
+    uint64_t submitted;          /* the semaphore has this value when everything submitted is done */
     ae_gpu_recording *recording; /* under way */
     VkQueryPool queries;         /* VK_NULL_HANDLE: no timestamps */
-    double marks[AE_GPU_MARKS];  /* seconds, without timestamps */
+    double marks[AE_GPU_MARKS];  /* times in seconds, if there are no timestamps */
     VkPipeline pipelines[AE_GPU_N_KERNELS + 1]; /* created when they are first launched */
-    aerie_error fault;           /* status not OK: the device is lost, and why */
-    double limit;                /* limit of a wait, in seconds; 0: none (limit.h) */
-    bool hung;                   /* a wait exceeded the limit; the device counts as faulty */
-    ae_gpu_recording *left;      /* recordings that a device which hangs may still run; freed when it is closed */
+    aerie_error fault;           /* if its status is not OK, the device is lost; says why */
+    double limit;                /* longest wait in seconds; 0: no limit (limit.h) */
+    bool hung;                   /* a wait exceeded the limit; the device is treated as faulty */
+    ae_gpu_recording *left;      /* recordings that a hanging device may still run; freed when it is closed */
 
-    pthread_mutex_t fill_mutex;  /* of all that follows; taken before the other one */
+    pthread_mutex_t fill_mutex;  /* protects the fields below; taken before `mutex` */
     VkCommandPool fill_pool;
     VkCommandBuffer fill_commands;
     VkFence fill_fence;
-    ae_vk_block staging;         /* for devices whose memory the host does not see; none otherwise */
+    ae_vk_block staging;         /* a buffer for devices whose memory is not mapped; else empty */
 };
 
 #define AE_VK_TRY(call, name, error)                                    \
@@ -152,7 +153,7 @@ struct ae_gpu_device {
         if (vk_result != VK_SUCCESS) return ae_vk_fail(vk_result, name, error); \
     } while (0)
 
-/* Notes that the device is lost, if that is what a call has returned; then returns its failure. */
+/* Marks the device as lost if the result says so. Returns the failure in any case. */
 aerie_status ae_vk_lose(ae_gpu_device *d, VkResult result, const char *call, aerie_error *error);
 
 /* device.c */
@@ -160,11 +161,11 @@ aerie_status ae_vk_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *facts, ae
 void ae_vk_close(ae_gpu_device *d);
 
 /* memory.c */
-/* Largest size of a block, in bytes. */
+/* Returns the largest size of a block, in bytes. */
 size_t ae_vk_max_block(const ae_gpu_device *d);
 aerie_status ae_vk_block_create(ae_gpu_device *d, uint32_t kind, size_t n, ae_vk_block *out, aerie_error *error);
 void ae_vk_block_destroy(ae_gpu_device *d, ae_vk_block *block);
-/* Returns the block that has the n bytes from `address` on; with `pinned` `address` is a host pointer. NULL: none has. */
+/* Returns the block that contains the n bytes at `address`, which is a host pointer if `pinned`; NULL if none does. */
 const ae_vk_block *ae_vk_find(const ae_vk_blocks *blocks, uint64_t address, size_t n, bool pinned);
 void ae_vk_memory_info(ae_gpu_device *d, uint64_t *n_free, uint64_t *n_total);
 void *ae_vk_alloc(ae_gpu_device *d, size_t bytes);
@@ -176,13 +177,14 @@ aerie_status ae_vk_fill(ae_gpu_device *d, void *to, const void *host, size_t n, 
 /* queue.c */
 aerie_status ae_vk_queue_create(ae_gpu_device *d, aerie_error *error);
 void ae_vk_queue_destroy(ae_gpu_device *d);
-/* Waits, with the mutex held, until the queue is empty. */
+/* Waits until the queue is empty. The caller holds the mutex. */
 aerie_status ae_vk_drain(ae_gpu_device *d, aerie_error *error);
-/* Whether a device that was given up may still use what it was given. The mutex is held. */
+/* Returns whether a device that was given up may still use its memory. The caller holds the mutex. */
 bool ae_vk_is_stuck(ae_gpu_device *d);
-/* Before closing: waits for a device that was given up once more. Returns false if it still hangs, and nothing may be freed. */
+/* Waits once more, before closing, for a device that was given up. Returns false if it still hangs; then nothing may be
+ * freed. */
 bool ae_vk_comes_back(ae_gpu_device *d);
-/* Waits for a fence, with the fill's lock held and the mutex not. */
+/* Waits for a fence. The caller holds the fills' lock, but not the mutex. */
 aerie_status ae_vk_wait_fence(ae_gpu_device *d, VkFence fence, aerie_error *error);
 aerie_status ae_vk_copy_in(ae_gpu_device *d, void *to, const void *pinned, size_t n, aerie_error *error);
 aerie_status ae_vk_copy_out(ae_gpu_device *d, void *pinned, const void *from, size_t n, aerie_error *error);
@@ -195,17 +197,17 @@ double ae_vk_elapsed(ae_gpu_device *d, uint32_t from, uint32_t to);
 aerie_status ae_vk_sync(ae_gpu_device *d, aerie_error *error);
 
 /* record.c */
-/* Memory for n bytes of arguments of the recording under way. */
+/* Takes n bytes for arguments from the memory of the current recording. */
 aerie_status ae_vk_record_args(ae_gpu_device *d, size_t n, uint64_t *address, uint8_t **host, aerie_error *error);
 aerie_status ae_vk_record_begin(ae_gpu_device *d, aerie_error *error);
 aerie_status ae_vk_record_end(ae_gpu_device *d, ae_gpu_recording **out, aerie_error *error);
 aerie_status ae_vk_replay(ae_gpu_device *d, ae_gpu_recording *r, aerie_error *error);
 void ae_vk_recording_free(ae_gpu_device *d, ae_gpu_recording *r);
-/* Frees the recordings that are left, of a device that has nothing to do. */
+/* Frees the recordings in `left`. The device must be idle. */
 void ae_vk_recordings_free(ae_gpu_device *d);
 
 /* pipeline.c */
-/* Constants that a shader is specialized to (shaders/common.glsl). */
+/* Values of a shader's specialization constants (shaders/common.glsl). */
 typedef struct ae_vk_variant {
     const char *shader; /* its name, "product" */
     uint32_t kind, size, slots;
@@ -218,13 +220,13 @@ aerie_status ae_vk_launch(ae_gpu_device *d, uint32_t i, const uint32_t grid[3], 
                           aerie_error *error);
 
 /* spirv.c */
-/* Returns a copy of a shader (the caller gives it back by ae_free) in which no operation of floats may be contracted, with
- * those modes of floats.h that the device has. *n: words, also of the copy. */
+/* Returns a copy of a shader in which no operation on floats may be contracted, and which has those modes of floats.h that the
+ * device supports. *n: its words, before and after. The caller frees the copy with ae_free. */
 uint32_t *ae_vk_spirv_prepare(const uint32_t *words, size_t *n, const VkPhysicalDeviceFloatControlsProperties *floats,
                               aerie_error *error);
 
 /* exam.c */
-/* Chooses d->fma and d->div. UNSUPPORTED with a sentence where the device does not compute like the processor. */
+/* Chooses d->fma and d->div. Errors: UNSUPPORTED, with the reason, if the device does not compute like the processor. */
 aerie_status ae_vk_exam(ae_gpu_device *d, const char *name, aerie_error *error);
 
 /* The shaders as the build compiled them (cmake/vulkan.cmake). */
