@@ -28,9 +28,8 @@ static bool is_path(const char *host)
     return n > 5 && strcmp(host + n - 5, ".sock") == 0;
 }
 
-/* Opens and locks the folder of a socket's path; -1: it cannot be opened. Servers check for each other and take paths under
- * this lock, which ends when the folder is closed or the process ends. After LOCK_TRIES the caller goes on without the lock.
- */
+/* Opens and locks the folder of a socket's path; returns -1 if it cannot be opened. Under this lock servers look for each other
+ * and take paths; it ends when the folder is closed or the process ends. After LOCK_TRIES it gives up the lock and goes on. */
 static int lock_folder(const char *path)
 {
     char folder[sizeof((struct sockaddr_un *)0)->sun_path];
@@ -47,7 +46,8 @@ static void unlock_folder(int fd)
     if (fd >= 0) close(fd);
 }
 
-/* Whether the path is free: nothing is there, or a socket that an ended server left behind. If false, errno is set. */
+/* Returns whether the path is free: it does not exist, or is a socket that an ended server left behind. If false, errno is
+ * set. */
 static bool is_free(const struct sockaddr_un *address)
 {
     struct stat st;
@@ -102,9 +102,8 @@ static int listen_unix(serve_server *server, const char *path)
     return fd;
 }
 
-/* Removes the socket's path, unless another server has taken it. The inode tells: while this socket is open, no other file can
- * have it.
- */
+/* Removes the socket's path unless another server has taken it. The inode shows that: while this socket is open, no other file
+ * can have the same one. */
 static void remove_path(const serve_server *server)
 {
     struct stat st;
@@ -219,9 +218,8 @@ static void end_within(unsigned seconds, int status)
     alarm(seconds);
 }
 
-/* Makes sure that the process ends: only memory remains to be freed. If a pass does not end or a client does not disconnect,
- * the process ends after END_SECONDS, or at the next signal.
- */
+/* Makes sure that the process ends, now that only memory remains to be freed: if a pass does not end or a client does not
+ * disconnect, the process ends after END_SECONDS or at the next signal. */
 static void end_for_sure(void)
 {
     alarm(END_SECONDS);
@@ -272,7 +270,7 @@ static int run_http(serve_server *server)
         serve_memory_tidy(&server->memory);
     }
     end_within(server->o->grace + END_SECONDS, got ? APP_DONE : APP_BAD_FILE);
-    const int quiet_socket = serve_daemon_quiesce(daemon); /* closed first, so that a load balancer goes elsewhere */
+    const int quiet_socket = serve_daemon_quiesce(daemon); /* closed first, so that a load balancer uses another server */
     remove_path(server);
     if (quiet_socket >= 0) close(quiet_socket);
     atomic_store(&server->draining, true);

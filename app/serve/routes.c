@@ -1,4 +1,4 @@
-/* routes.c - which path is what in aerie serve, and how a service finds a path. */
+/* routes.c - the table of paths of aerie serve, and how a service finds a path. */
 #include <string.h>
 
 #include "serve/dialects/handlers.h"

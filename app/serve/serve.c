@@ -1,4 +1,4 @@
-/* serve.c - aerie serve: the options that are its own, keys, the models, and then the life of the server (listen.c). */
+/* serve.c - the command aerie serve: its own options, keys, the models, and then the server (listen.c). */
 #define _POSIX_C_SOURCE 200809L
 #include "serve/http/server.h"
 
@@ -36,8 +36,9 @@ static int check_options(serve_server *server)
     return APP_DONE;
 }
 
-/* The work of a process that is not the first of several which run one model (--machines): it has no clients, and computes its
- * part until the first process ends. */
+/* Runs a process other than the first of several that run one model (--machines): it has no clients, and computes its part
+ * until
+ * the first process ends. */
 static int follow(const serve_models *models, const app_options *options)
 {
     app_options own = *options;

@@ -1,5 +1,5 @@
-/* without.c - `aerie serve` and `aerie router` of a program that was built without libmicrohttpd. Takes the place of router/
- * and of all else in this folder but parse/, which other commands use too. */
+/* without.c - `aerie serve` and `aerie router` in a program that was built without libmicrohttpd. Replaces router/ and this
+ * folder except parse/, which other commands use, too. */
 #include "cli/commands.h"
 
 int app_serve(const app_options *options)

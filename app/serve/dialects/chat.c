@@ -44,7 +44,8 @@ static bool begin(serve_reply_state *r)
     return true;
 }
 
-/* Sends a piece of a tool call. A custom tool's input is a string inside JSON; it is sent whole, once the JSON is complete. */
+/* Sends a piece of a tool call. The input of a custom tool is a string inside JSON, so it is sent whole once the JSON is
+ * complete. */
 static bool call_delta(serve_reply_state *r, serve_said *s, const answer_event *e)
 {
     const serve_tool_call *c = &s->calls[e->index];

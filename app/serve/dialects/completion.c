@@ -74,7 +74,7 @@ static bool put_echo(serve_reply_state *r, serve_said *s)
     return ok;
 }
 
-/* With "logprobs" the prompts come with theirs, once these are known. */
+/* Sends the prompts, which "echo" asks for. With "logprobs" they are sent later, once their log-probabilities are known. */
 static bool begin(serve_reply_state *r)
 {
     for (uint32_t i = 0; r->ask.echo && !r->ask.logprobs && i < r->n_said; i++)
@@ -129,7 +129,8 @@ static void whole(serve_reply_state *r, serve_parts *out)
         out, json_pack("{s:o, s:o}", "usage", serve_json_usage(r), "timings", serve_json_timings(r, &r->said[0])));
 }
 
-/* With "max_tokens" 0 and "echo" the answer is the prompt, as programs that score texts ask for it. */
+/* Reads the fields that only completions have. With "max_tokens" 0 and "echo" the answer is the prompt, which is how programs
+ * score texts. */
 static bool read_own(serve_ask *ask, serve_error *error)
 {
     static const char *const names[] = {"max_tokens", "max_completion_tokens", "n_predict"};

@@ -25,7 +25,7 @@ typedef struct embedding {
     bool truncate;        /* texts that are too long are cut instead of refused */
     aerie_pooling pooling;
     aerie_embed_text *texts; /* [n] their tokens are owned (aerie_free) */
-    size_t n, n_tokens;   /* number of texts; tokens of all texts together */
+    size_t n, n_tokens;   /* number of texts; total number of tokens */
     float *vectors;       /* [n][n_out] */
     size_t n_out;
     uint32_t n_wanted;    /* "dimensions": how many numbers of a vector to send; 0: all */
@@ -44,7 +44,7 @@ static void embedding_free(void *user)
     free(e);
 }
 
-/* Reads the body and takes the model. Returns NULL after replying with an error. */
+/* Reads the body and loads the model. Returns NULL after replying with an error. */
 static embedding *begin(serve_call *call, serve_error *error)
 {
     serve_parts nothing = {0};
@@ -119,7 +119,7 @@ static bool add_ids(embedding *e, const json_t *list, const char *field)
     return true;
 }
 
-/* Whether an entry brings a picture, in any dialect's form. */
+/* Returns whether an entry contains an image, in the form of any dialect. */
 static bool has_picture(const json_t *entry)
 {
     static const char *const keys[] = {"image_url", "image", "images", "input_image", "multimodal_data", "source"};
@@ -144,7 +144,7 @@ static bool add_input(embedding *e, const char *field)
 {
     const json_t *input = json_object_get(e->ask.body, field);
     if (e->pooling == AERIE_POOLING_AUTO) e->pooling = e->ask.model->models.info.pooling;
-    if (e->pooling == AERIE_POOLING_RANK) e->pooling = AERIE_POOLING_CLS; /* a reranker scores this vector */
+    if (e->pooling == AERIE_POOLING_RANK) e->pooling = AERIE_POOLING_CLS; /* a reranker scores the vector of the first token */
     if (!input || json_is_null(input)) return serve_fail(e->error, 400, field, "'%s' is missing", field);
     if (!refuse_pictures(e, input, field)) return false;
     if (json_is_string(input)) return make_room(e, 1, field) && add_text(e, input, field);
@@ -175,7 +175,8 @@ static aerie_embedder *embedder_of(embedding *e)
     aerie_error why = {0};
     if (*slot) return *slot;
     p.n_ctx = o->session.n_ctx == AERIE_CTX_TRAINED ? 0 : o->session.n_ctx;
-    if (m->models.info.is_encoder && p.n_ctx > m->models.info.n_ctx_train) p.n_ctx = 0; /* -c is meant for all models */
+    /* -c is meant for all models, so it may exceed this one's */
+    if (m->models.info.is_encoder && p.n_ctx > m->models.info.n_ctx_train) p.n_ctx = 0;
     p.n_batch = o->session.n_batch;
     p.n_threads = o->n_threads;
     p.pooling = e->pooling;

@@ -25,9 +25,8 @@ serve_handler serve_post_embeddings, serve_post_ollama_embed, serve_post_ollama_
 /* Removes unfinished files that killed servers left in --slot-save-path. */
 void serve_slots_clean(const char *folder);
 
-/* Answers a chat. convert turns the body into that of a chat completion or, if it sets "prompt", of a completion. If convert is
- * NULL, the body already is a chat completion's.
- */
+/* Answers a chat. convert turns the body into that of a chat completion, or of a completion if it sets "prompt"; NULL: the body
+ * is already that of a chat completion. */
 void serve_chat_run(serve_call *call, serve_ask_step *convert, const serve_dialect *as);
 serve_ask_step serve_responses_convert; /* responses_request.c */
 

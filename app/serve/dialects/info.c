@@ -58,7 +58,7 @@ static json_t *meta_of(const serve_model *m)
                      "fingerprint", fingerprint, "build", serve_fingerprint());
 }
 
-/* As other servers say what a model reads and writes. */
+/* Returns "modalities", what a model reads and writes, in the format of other servers. */
 static json_t *modalities_of(const serve_model *m)
 {
     return json_pack("{s:[s, s*], s:[s]}", "input_modalities", "text", m->tower ? "image" : NULL, "output_modalities", "text");
@@ -114,7 +114,7 @@ static json_t *defaults_of(const app_options *o)
                      (double)s->frequency_penalty, "repeat_last_n", (int)s->penalty_last_n, "n_predict", (int)o->n_predict);
 }
 
-/* Returns the properties of a model that is not loaded, those that are known without its file. */
+/* Returns the properties of a model that is not loaded, as far as they are known without reading its file. */
 static json_t *sleeping_props(const serve_call *call, const serve_model *m)
 {
     return json_pack("{s:{s:i, s:o}, s:i, s:o, s:s, s:s, s:o, s:b}", "default_generation_settings", "n_ctx", 0, "params",
@@ -173,11 +173,11 @@ void serve_get_page(serve_call *call)
 typedef struct curve {
     serve_model *model;
     size_t i; /* the point to measure */
-    bool measures; /* measure missing points; false: only read */
+    bool measures; /* false: missing points are not measured */
     double seconds[SERVE_N_CURVE];
 } curve;
 
-/* Reads point c->i. Measures it first if it is missing and the session has no tasks; measuring may empty the prefix cache. */
+/* Reads point c->i. If it is missing and the session is idle, measures it first, which may empty the prefix cache. */
 static void measure_curve(aerie_session *session, void *user)
 {
     curve *c = user;
@@ -200,7 +200,7 @@ static void begin_curve(aerie_session *session, void *user)
     c->measures = !tried || app_now() - tried >= CURVE_PAUSE;
 }
 
-/* Answers with T(n), the seconds of a pass over n rows of ?model=, which are measured at the first request. */
+/* Answers with T(n), the seconds of a pass over n rows of the model in ?model=. The first request measures them. */
 void serve_get_curve(serve_call *call)
 {
     serve_error error = {0};
@@ -212,7 +212,7 @@ void serve_get_curve(serve_call *call)
     curve c = {.model = m};
     if (m->session) serve_engine_do(m, begin_curve, &c);
     for (; m->session && c.i < SERVE_N_CURVE; c.i++)
-        serve_engine_do(m, measure_curve, &c); /* one by one: requests come in between */
+        serve_engine_do(m, measure_curve, &c); /* one point per call, so that waiting requests start between two points */
     serve_models_give(call->server->models, m);
     json_t *points = json_array();
     bool ok = points != NULL;

@@ -54,7 +54,8 @@ static bool add_block_text(app_text *text, const json_t *block, const char *fiel
         return add_document(text, block, field, depth, error);
     if (type && strcmp(type, "compaction") == 0 && json_is_string(summary))
         return add_string(text, summary) || serve_fail_memory(error);
-    if (type && strcmp(type, "tool_reference") == 0 && json_is_string(tool)) /* all tools are offered from the start */
+    /* the name is enough: the request offers all tools from the start */
+    if (type && strcmp(type, "tool_reference") == 0 && json_is_string(tool))
         return (app_text_add(text, "tool: ", 6) && add_string(text, tool)) || serve_fail_memory(error);
     return serve_fail(error, 400, field, "'%s': blocks of type '%.40s' are not supported here", field, type ? type : "");
 }
@@ -83,7 +84,7 @@ static json_t *text_of(const json_t *content, const char *field, serve_error *er
     return json;
 }
 
-/* Returns a block of an image as a part in OpenAI's form. */
+/* Converts an image block to a content part in OpenAI's form. */
 static json_t *image_of(const json_t *block)
 {
     const json_t *source = json_object_get(block, "source");
@@ -93,7 +94,7 @@ static json_t *image_of(const json_t *block)
     return json_pack("{s:s, s:{s:o}}", "type", "image_url", "image_url", "url", text);
 }
 
-/* Blocks as parts in OpenAI's form, images among them; NULL with an error. */
+/* Converts blocks, including images, to content parts in OpenAI's form. Returns NULL with an error. */
 static json_t *parts_of(const json_t *blocks, serve_error *error)
 {
     json_t *out = json_array();
@@ -120,7 +121,7 @@ static json_t *parts_of(const json_t *blocks, serve_error *error)
 /* The converted blocks of one message. */
 typedef struct parts {
     serve_server *server;
-    json_t *texts;   /* blocks that are read as text */
+    json_t *texts;   /* blocks that are converted to text */
     json_t *calls;   /* tool_calls */
     json_t *results; /* messages with the role "tool" */
     json_t *thinking;
@@ -147,7 +148,7 @@ static bool add_result(parts *p, const json_t *block, serve_error *error)
     return json_array_append_new(p->results, message) == 0 || serve_fail_memory(error);
 }
 
-/* Whether blocks of this type are calls and results of tools that Anthropic's service runs itself. */
+/* Returns whether blocks of this type belong to tools that Anthropic's service runs itself. */
 static bool is_hosted(const char *type)
 {
     static const char result[] = "_tool_result";
@@ -188,7 +189,7 @@ static bool add_block(parts *p, const json_t *block, size_t i, serve_error *erro
                       i, type);
 }
 
-/* Appends one message as one or several of OpenAI's; tool results come before the user's text. */
+/* Converts a message to one or more of OpenAI's; tool results come before the user's text. */
 static bool convert_message(serve_server *server, json_t *out, const json_t *message, size_t i, serve_error *error)
 {
     const json_t *content = json_object_get(message, "content");
@@ -235,7 +236,7 @@ static json_t *convert_messages(const serve_ask *ask, serve_error *error)
     return NULL;
 }
 
-/* Returns a tool as a function; NULL with an error. */
+/* Converts a tool to a function. Returns NULL with an error. */
 static json_t *convert_tool(const json_t *tool, size_t i, serve_error *error)
 {
     json_t *name = json_object_get(tool, "name"), *about = json_object_get(tool, "description");
@@ -255,9 +256,8 @@ static json_t *convert_tool(const json_t *tool, size_t i, serve_error *error)
     return out;
 }
 
-/* Returns the list of tools. Anthropic's built-in types (web_search_20250305, bash_20250124) come without a schema and are left
- * out.
- */
+/* Converts the list of tools. Anthropic's built-in types (web_search_20250305, bash_20250124) have no schema and are left
+ * out. */
 static json_t *convert_tools(const serve_ask *ask, const json_t *tools, serve_error *error)
 {
     json_t *out = json_array();
@@ -386,7 +386,7 @@ static bool close_block(serve_reply_state *r, serve_said *s)
                            json_pack("{s:s, s:i}", "type", "content_block_stop", "index", s->n_begun - 1));
 }
 
-/* Begins the newest block, if that has not been done. */
+/* Begins the newest block unless it has begun. */
 static bool open_block(serve_reply_state *r, serve_said *s)
 {
     if ((size_t)s->n_begun == s->n_blocks) return true;

@@ -51,7 +51,7 @@ static bool convert_options(json_t *out, const json_t *body, serve_error *error)
     return ok || serve_fail_memory(error);
 }
 
-/* Converts what both kinds of requests have: model, stream (default true), format, think, logprobs, options. */
+/* Converts the fields that both kinds of requests have: model, stream (default true), format, think, logprobs, options. */
 static bool convert_common(json_t *out, const json_t *body, serve_error *error)
 {
     json_t *model = json_object_get(body, "model"), *stream = json_object_get(body, "stream");
@@ -80,7 +80,8 @@ static bool convert_common(json_t *out, const json_t *body, serve_error *error)
     return ok ? convert_options(out, body, error) : serve_fail_memory(error);
 }
 
-/* Reads a duration such as "1h30m", "90s", "250ms", "-1m" or "-1" in seconds. Returns false if it is not one. */
+/* Converts a duration such as "1h30m", "90s", "250ms", "-1m" or "-1" to seconds. Returns false if the text is not a
+ * duration. */
 static bool read_duration(const char *text, double *seconds)
 {
     static const struct {
@@ -127,7 +128,7 @@ static bool has_images(const json_t *object)
     return json_array_size(json_object_get(object, "images")) > 0;
 }
 
-/* Images, which are base64, and a text as parts in OpenAI's form; NULL: out of memory. */
+/* Converts a text and its images, which are base64, to content parts in OpenAI's form. Returns NULL when out of memory. */
 static json_t *convert_images(const json_t *images, const json_t *text)
 {
     json_t *parts = json_array();
@@ -144,7 +145,7 @@ static json_t *convert_images(const json_t *images, const json_t *text)
     return NULL;
 }
 
-/* Returns a message in OpenAI's form. In ollama's, calls have no ids and types, and arguments are objects. */
+/* Converts a message to OpenAI's form: in ollama's, calls have neither ids nor types, and arguments are objects. */
 static json_t *convert_message(const json_t *message, size_t i, serve_error *error)
 {
     json_t *copy = json_deep_copy(message), *calls = json_object_get(copy, "tool_calls");
@@ -192,7 +193,7 @@ static json_t *user_message(const json_t *body, const char *prompt)
     return json_pack("{s:s, s:o}", "role", "user", "content", content);
 }
 
-/* Converts a prompt, which is put in the chat template unless "raw" or "suffix" is set. */
+/* Converts a prompt to a chat message, or to a completion's prompt if "raw" or "suffix" is set. */
 static bool convert_generate(serve_ask *ask, serve_error *error)
 {
     ask->kind = SERVE_KIND_TEXT;
@@ -244,7 +245,7 @@ static json_t *line_of(const serve_reply_state *r, json_t *said, bool done)
     return NULL;
 }
 
-/* Returns the calls from index `from` on, with arguments as objects. */
+/* Returns the calls from index `from` on, with their arguments as objects. */
 static json_t *calls_of(const serve_said *s, size_t from)
 {
     json_t *list = json_array();
@@ -320,7 +321,7 @@ static json_t *last_of(const serve_reply_state *r, json_t *said)
 {
     const aerie_stats *t = r->said[0].stats;
     json_t *json = line_of(r, said, true);
-    const double scale = r->call->repeat.on ? 0 : 1e9; /* no times in an answer that can be repeated */
+    const double scale = r->call->repeat.on ? 0 : 1e9; /* times would make a repeatable answer differ */
     json_t *figures =
         json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "done_reason",
                   serve_said_finish(&r->said[0]) == SERVE_FINISH_LENGTH ? "length" : "stop", "total_duration",
@@ -363,18 +364,18 @@ static const serve_dialect dialect = {"ollama-", "application/x-ndjson", begin, 
 
 /* ---- Requests without a prompt load the model, or unload it if "keep_alive" is 0 ---------------------------------------- */
 
-/* Whether the body, which may be invalid, has no prompt. *lets_go: it asks to unload the model. */
+/* Returns whether the body, which may be invalid, has no prompt. *lets_go: it asks to unload the model. */
 static bool has_no_prompt(const serve_call *call, bool chat, bool *lets_go)
 {
     serve_error error = {0};
     double keep = NAN;
-    json_t *body; /* NULL if it is invalid or memory is short; reading it again reports that */
+    json_t *body; /* NULL if it is invalid or memory is short, which reading it again will report */
     app_json_read(&body, call->body.data, call->body.n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
     const json_t *prompt = json_object_get(body, chat ? "messages" : "prompt");
     bool none = json_is_object(body) && (!prompt || json_is_null(prompt));
     none = none ||
            (chat ? json_is_array(prompt) && !json_array_size(prompt) : json_is_string(prompt) && !json_string_length(prompt));
-    none = none && serve_ollama_keep(body, &keep, &error); /* a wrong "keep_alive" is reported when the request is read */
+    none = none && serve_ollama_keep(body, &keep, &error); /* an invalid "keep_alive" is reported when the request is read */
     *lets_go = keep == 0;
     json_decref(body);
     return none;
@@ -404,7 +405,7 @@ static void load_only(serve_call *call, bool chat, bool lets_go)
     bool ok = serve_ask_read(&ask, call, &error) && (chat ? convert_chat(&ask, &error) : convert_generate(&ask, &error));
     const char *name = ok ? json_string_value(json_object_get(ask.body, "model")) : NULL;
     serve_model *m = ok && lets_go ? serve_models_find(models, name) : NULL;
-    if (m && serve_model_use(models, m)) ask.model = m; /* ask.keep takes effect when the model is given back */
+    if (m && serve_model_use(models, m)) ask.model = m; /* ask.keep takes effect when the model is released */
     else if (ok && !m) ok = serve_ask_model(&ask, &error);
     ok = ok && serve_ask_fields(&ask, &error) && serve_ask_tools(&ask, ask.body, &error); /* refuse invalid fields too */
     if (ok) json = loaded(name, chat, lets_go);
@@ -441,9 +442,8 @@ static json_t *details_of(const serve_facts *f)
                      "parameter_size", size, "quantization_level", f->quantization[0] ? f->quantization : "unknown");
 }
 
-/* Returns when the model is unloaded unless it is used again. For a model that stays loaded that is in 292 years, as in
- * ollama.
- */
+/* Returns the time when the model will be unloaded unless it is used again. If it stays loaded, that is 292 years from now, as
+ * in ollama. */
 static struct timespec expires_at(serve_models *models, const serve_model *m)
 {
     const double for_ever = 292 * 365.25 * 86400;
@@ -509,7 +509,7 @@ void serve_get_running(serve_call *call)
 
 void serve_get_version(serve_call *call)
 {
-    /* The version of ollama whose API this is. Clients require at least 0.13.4 (Responses) or 0.14.0 (Messages). */
+    /* The version of ollama that implements this API. Clients require at least 0.13.4 (Responses) or 0.14.0 (Messages). */
     serve_reply_json(call, 200, json_pack("{s:s, s:s}", "version", "0.14.0", "aerie", aerie_version()));
 }
 

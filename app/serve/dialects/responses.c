@@ -48,7 +48,7 @@ static const char *call_prefix(const serve_reply_state *r, const serve_tool_call
     return is_custom(r, c) ? "ctc" : "fc";
 }
 
-/* Returns a function's arguments, or a custom tool's input. */
+/* Returns the arguments of a function, or the input of a custom tool. */
 static json_t *call_text(const serve_reply_state *r, const serve_tool_call *c)
 {
     return is_custom(r, c) ? serve_tools_input(&c->arguments) : serve_json_string(&c->arguments);
@@ -75,7 +75,7 @@ static json_t *usage(const serve_reply_state *r)
                      "reasoning_tokens", 0, "total_tokens", (json_int_t)(r->ask.n_tokens + n));
 }
 
-/* Returns a whole block as an item. */
+/* Returns a complete block as an item. */
 static json_t *block_item(const serve_reply_state *r, const serve_said *s, int i)
 {
     const serve_block *b = &s->blocks[i];
@@ -84,9 +84,8 @@ static json_t *block_item(const serve_reply_state *r, const serve_said *s, int i
     return whole_message(r, i, text_part(serve_json_part(&s->content, b)));
 }
 
-/* Returns the response. If status is NULL it has ended: the status follows from the finish reason, and the output holds the
- * items; an answer that says nothing is an empty message.
- */
+/* Returns the response object. status NULL means that it has ended: its status follows from the finish reason, and the output
+ * holds the items; an answer without any block gets an empty message. */
 static json_t *response(const serve_reply_state *r, const char *status)
 {
     const serve_said *s = &r->said[0];
@@ -148,7 +147,7 @@ static bool put_part(serve_reply_state *r, const char *type, int i, json_t *part
                          "part", part));
 }
 
-/* Ends a call. A custom tool's input is a string inside JSON, so it is sent at once, when the JSON is complete. */
+/* Ends a call. The input of a custom tool is a string inside JSON, so it is sent whole once the JSON is complete. */
 static bool close_call(serve_reply_state *r, const serve_tool_call *c, int i)
 {
     const bool custom = is_custom(r, c);
@@ -183,7 +182,7 @@ static bool open_message(serve_reply_state *r, int i)
            put_part(r, "response.content_part.added", i, text_part(json_string("")));
 }
 
-/* Begins the newest block's item, if that has not been done. */
+/* Begins the item of the newest block unless it has begun. */
 static bool open_item(serve_reply_state *r, serve_said *s)
 {
     if ((size_t)s->n_begun == s->n_blocks) return true;

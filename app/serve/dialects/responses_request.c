@@ -1,20 +1,19 @@
-/* responses_request.c - converts requests of OpenAI's Responses API to chat completions. The server stores nothing: a request
+/* responses_request.c - converts requests of OpenAI's Responses API to chat completions. The server stores nothing, so a
+ * request
  * must contain the whole conversation.
- *
- * Consecutive items of the model (reasoning, messages, calls) form one turn. Items of types that this server does not know are
- * left out, and a line in the log names the type.
- */
+ * Consecutive items from the model (reasoning, messages, calls) form one turn. Items of unknown types are left out, and the log
+ * names the type. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "serve/dialects/handlers.h"
 
-/* The conversion of "input". */
+/* State of the conversion of "input". */
 typedef struct input {
     serve_ask *ask;
     json_t *messages; /* converted so far */
-    json_t *turn;     /* the last message, if it is the model's and may continue; borrowed from messages */
-    json_t *tools;    /* tools that items contain are added here */
+    json_t *turn;     /* the model's message that later items may continue: the last of messages, borrowed; NULL: none */
+    json_t *tools;    /* receives the tools that items contain */
     serve_error *error;
 } input;
 
@@ -32,7 +31,7 @@ static bool add_message(input *in, json_t *message)
     return json_array_append_new(in->messages, message) == 0 || serve_fail_memory(in->error);
 }
 
-/* Returns the model's current turn, begun if necessary; NULL when out of memory. */
+/* Returns the model's current turn, which it begins if necessary; NULL when out of memory. */
 static json_t *turn_of(input *in)
 {
     if (in->turn) return in->turn;
@@ -119,7 +118,7 @@ static json_t *text_of_json(const json_t *json)
     return out;
 }
 
-/* Adds a call of a built-in tool such as local_shell; its arguments are in `field`. */
+/* Adds a call of a built-in tool such as local_shell, whose arguments are in `field`. */
 static bool add_own_call(input *in, const json_t *item, const char *name, const char *field, size_t i)
 {
     const json_t *arguments = json_object_get(item, field);
@@ -128,7 +127,7 @@ static bool add_own_call(input *in, const json_t *item, const char *name, const 
                     json_is_string(arguments) ? json_incref((json_t *)arguments) : text_of_json(arguments));
 }
 
-/* Whether the list consists of message parts; other lists are data. */
+/* Returns whether all members of the list are message parts; other lists are data. */
 static bool has_parts(const json_t *list)
 {
     const char *type = json_string_value(json_object_get(json_array_get(list, 0), "type"));
@@ -160,7 +159,7 @@ static bool add_tools(input *in, const json_t *item)
     return !json_is_array(tools) || !json_array_extend(in->tools, (json_t *)tools) || serve_fail_memory(in->error);
 }
 
-/* Adds the tools that a search found; the result shown to the model is the list of their names. */
+/* Adds the tools that a search has found. The model sees the list of their names as the result. */
 static bool add_found_tools(input *in, const json_t *item)
 {
     json_t *names = json_array();
@@ -207,7 +206,7 @@ static bool add_item(input *in, json_t *item, size_t i)
     return true;
 }
 
-/* Gives turns that only called tools an empty content, and removes the last turn if it has only reasoning. */
+/* Gives turns that only call tools an empty content, and removes the last turn if it only has reasoning. */
 static bool close_turns(json_t *messages, const json_t *last)
 {
     const bool idle = last && !json_array_size(json_object_get(last, "content")) && !json_object_get(last, "tool_calls");
@@ -257,7 +256,7 @@ static bool convert_format(json_t *out, const json_t *body, serve_error *error)
     return json_object_set_new(out, "response_format", as) == 0 || serve_fail_memory(error);
 }
 
-/* Converts messages and tools; tools that items contain follow the request's own. */
+/* Converts messages and tools. Tools from items follow those of the request. */
 static bool convert_conversation(json_t *out, serve_ask *ask, serve_error *error)
 {
     const json_t *given = NULL;

@@ -14,9 +14,8 @@
 
 /* ---- The list ------------------------------------------------------------------------------------------------------ */
 
-/* Returns an entry of the list, without texts; c: what runs there, NULL: nothing. For requests of other keys it says only that
- * the slot is busy. Called under the model's lock.
- */
+/* Returns an entry of the list, without texts. c: the choice that runs there; NULL: none. For requests of other keys it says
+ * only that the slot is busy. Called under the model's lock. */
 static json_t *slot_entry(const serve_model *m, uint32_t i, const serve_choice *c, const serve_call *call)
 {
     const uint64_t scope = serve_keys_scope(call->server, call->i_key, NULL);
@@ -47,7 +46,7 @@ void serve_get_slots(serve_call *call)
         return;
     }
     serve_model *m = serve_models_look(models, serve_call_query(call, "model"), &error);
-    if (!m) { /* looking at the slots does not load the model */
+    if (!m) { /* listing the slots does not load the model */
         if (error.status == 503 && !error.retry_after) serve_reply_json(call, 200, json_array());
         else serve_reply_error(call, &error);
         return;
@@ -56,7 +55,7 @@ void serve_get_slots(serve_call *call)
     bool ok = list != NULL, idle = false;
     pthread_mutex_lock(&m->lock);
     serve_engine_note_slots(m);
-    const serve_choice *next = m->active; /* what has not begun yet will get the idle slots */
+    const serve_choice *next = m->active; /* choices that have not begun yet will get the idle slots */
     for (uint32_t i = 0; ok && i < m->n_seqs; i++) {
         const serve_choice *c = m->slots[i].running;
         while (!c && next && next->slot >= 0) next = next->next;
@@ -90,7 +89,8 @@ typedef struct errand {
     bool empty; /* the slot has nothing to save */
 } errand;
 
-/* Saves a running request in its current state, or of an idle slot the part of its last sequence still in the KV cache. */
+/* Saves a running request in its current state, or from an idle slot that part of its last sequence that is still in the KV
+ * cache. */
 static void save(aerie_session *session, void *user)
 {
     errand *e = user;
@@ -138,9 +138,8 @@ static void restore(aerie_session *session, void *user)
     free(own);
 }
 
-/* Writes the path of a file in --slot-save-path. The request's name may not contain a path. Each scope but the common one, 0,
- * has a folder of its own there.
- */
+/* Writes the path of a file in --slot-save-path. The request's name must not contain a path. Each scope has its own folder
+ * there, except the common one, 0. */
 static bool path_of(const serve_call *call, uint64_t scope, bool saves, const char *name, char out[4096], serve_error *error)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";

@@ -21,7 +21,7 @@ void serve_text_end(serve_ask *ask, serve_call *call, json_t *json, const serve_
 void serve_text_reply(serve_call *call, serve_parts *parts, const serve_error *error, void (*release)(void *user), void *user)
 {
     if (!error->status) {
-        serve_parts_reply(call, parts, release, user); /* still within call->work, since it may take a while */
+        serve_parts_reply(call, parts, release, user); /* sent while call->work is held, since writing may take a while */
     } else {
         if (error->status != 499) serve_reply_error(call, error);
         serve_parts_free(parts);
@@ -44,7 +44,7 @@ static void texts_free(void *user)
     free(t);
 }
 
-/* Begins as serve_text_begin does. Returns NULL after replying with an error. */
+/* Begins the request by serve_text_begin. Returns NULL after replying with an error. */
 static texts *texts_begin(serve_call *call)
 {
     serve_error error = {0};
@@ -81,7 +81,7 @@ static json_t *piece_of(const char *piece, size_t n)
     return text;
 }
 
-/* Whether the text needs no escapes in JSON. */
+/* Returns whether the text needs no escapes in JSON. */
 static bool is_plain(const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -103,7 +103,7 @@ static bool add_piece(void *user, size_t i, app_text *out)
     aerie_token_info info = {.text = ""};
     aerie_model_token_info_get(t->ask.model->models.model, token, &info, sizeof info);
     char head[48];
-    if (is_plain(info.text, info.n_text)) /* fast path: most tokens are plain, and a request may have millions */
+    if (is_plain(info.text, info.n_text)) /* the fast path: most tokens need no escapes, and a request may have millions */
         return app_text_add(out, head, (size_t)snprintf(head, sizeof head, "{\"id\":%d,\"piece\":\"", (int)token)) &&
                app_text_add(out, info.text, info.n_text) && app_text_add(out, "\"}", 2);
     return serve_json_add(out, json_pack("{s:i, s:o}", "id", (int)token, "piece", piece_of(info.text, info.n_text)));
@@ -133,7 +133,7 @@ void serve_post_tokenize(serve_call *call)
     texts_end(t, call, &parts, &error);
 }
 
-/* Adds the text, followed by what the answer must begin with, as the field `name`. Takes ownership of text (aerie_free). */
+/* Adds the field `name` with the text, to which the prefix of the answer is appended. Takes ownership of text (aerie_free). */
 static void tell_text(texts *t, serve_parts *parts, const char *name, char *text, size_t n)
 {
     t->text = (app_text){.data = text, .n = n};
@@ -143,7 +143,7 @@ static void tell_text(texts *t, serve_parts *parts, const char *name, char *text
     serve_parts_text(parts, "}");
 }
 
-/* Returns the bytes of all tokens' texts together. */
+/* Returns the total number of bytes of the tokens' texts. */
 static size_t text_bytes(const serve_ask *ask)
 {
     size_t n = 0;
@@ -172,7 +172,7 @@ void serve_post_detokenize(serve_call *call)
         char *text = NULL;
         size_t n = 0;
         if (!error.status && (!json_array_size(list) || serve_ask_prompt(ask, list, "tokens", &error))) {
-            const size_t room = 2 * text_bytes(ask); /* a buffer grows to twice its text */
+            const size_t room = 2 * text_bytes(ask); /* the buffer may grow to twice the size of its text */
             if (!serve_use_add(ask->use, room)) serve_fail_memory(&error);
             const aerie_status status =
                 error.status ? AERIE_OK

@@ -52,14 +52,15 @@ static void end(serve_connections *all, serve_connection *c)
     all->n_ending++;
 }
 
-/* Whether b should make room before a (NULL: none). Connections that have never sent a request go first, then the oldest. */
+/* Returns whether b should be closed before a (NULL: none): connections that have never sent a request go first, then the
+ * oldest. */
 static bool goes_before(const serve_connection *b, const serve_connection *a)
 {
     if (!a || a->has_asked != b->has_asked) return !a || a->has_asked;
     return b->since < a->since;
 }
 
-/* Ends one connection that is not busy, from the address of `like` (NULL: from any). Returns false if there is none. */
+/* Closes one idle connection, from the address of `like` (NULL: any address). Returns false if there is none. */
 static bool make_room(serve_connections *all, const serve_connection *like)
 {
     serve_connection *goes = NULL;
@@ -101,7 +102,7 @@ serve_connection *serve_connection_open(serve_connections *all, int socket, cons
         all->n_refused++;
     }
     pthread_mutex_unlock(&all->lock);
-    if (is_flood) nanosleep(&moment, NULL); /* give ending connections time to free their descriptors */
+    if (is_flood) nanosleep(&moment, NULL); /* lets closing connections free their descriptors */
     if (ok) return c;
     free(c);
     return NULL;
@@ -146,7 +147,7 @@ void serve_connection_deadline(serve_connection *c, double seconds)
     pthread_mutex_unlock(&c->all->lock);
 }
 
-/* Whether bytes have arrived that the connection's thread has not read yet. Says so at most once per deadline. */
+/* Returns whether bytes have arrived that the connection's thread has not read yet. Says so at most once per deadline. */
 static bool has_bytes(serve_connection *c)
 {
     struct pollfd fd = {.fd = c->socket, .events = POLLIN};

@@ -86,7 +86,7 @@ const char *serve_id(serve_server *server, const char *prefix, char out[48])
 
 typedef struct growing {
     app_text *text;
-    bool failed; /* stays set: jansson continues after a key could not be added */
+    bool failed; /* stays set, because jansson continues after a key could not be added */
 } growing;
 
 static int append(const char *bytes, size_t n, void *user)

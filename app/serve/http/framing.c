@@ -27,7 +27,8 @@ enum {
 
 enum { FIELD_OTHER, FIELD_HOST, FIELD_LENGTH, FIELD_ENCODING };
 
-/* Returns bytes that complete the header in the current state, to replace the input from the wrong byte on. NULL: none. */
+/* Returns the bytes that complete the header in the current state and replace the input from the first wrong byte on; NULL:
+ * none. */
 static const char *ending_of(const serve_framing *f)
 {
     if (f->in_body) return NULL;
@@ -35,7 +36,7 @@ static const char *ending_of(const serve_framing *f)
     case BEFORE_LF: return "\nX / HTTP/1.1\r\n\r\n";
     case METHOD: return f->n ? " / HTTP/1.1\r\n\r\n" : "X / HTTP/1.1\r\n\r\n";
     case TARGET: return f->n ? " HTTP/1.1\r\n\r\n" : "/ HTTP/1.1\r\n\r\n";
-    case VERSION: return "\r\n\r\n"; /* if the version is incomplete, libmicrohttpd refuses it */
+    case VERSION: return "\r\n\r\n"; /* libmicrohttpd refuses a request with an incomplete version */
     case LINE:
     case NAME: return "x:\r\n\r\n";
     case VALUE_BEGINS: return f->field == FIELD_LENGTH ? "0\r\n\r\n" : "\r\n\r\n";
@@ -55,7 +56,7 @@ static void refuse(serve_framing *f, const char *why)
     f->wrong_at = f->n_heads + (f->in_body ? 0 : 1);
 }
 
-/* Whether c may be part of a method or a field name (RFC 9110, 5.6.2). */
+/* Returns whether c may be part of a method or a field name (RFC 9110, 5.6.2). */
 static bool is_token(unsigned char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c && strchr("!#$%&'*+-.^_`|~", c));
@@ -151,7 +152,7 @@ static void end_value(serve_framing *f)
 
 static void read_length(serve_framing *f, unsigned char c)
 {
-    if (c < '0' || c > '9' || f->n == 18) { /* more than 18 digits are longer than any body */
+    if (c < '0' || c > '9' || f->n == 18) { /* no body is so long that its length needs more than 18 digits */
         refuse(f, "Content-Length is not a number of bytes");
         return;
     }

@@ -94,10 +94,9 @@ const char *serve_call_query(const serve_call *call, const char *name)
     return MHD_lookup_connection_value(call->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
-/* Probes a half-closed client. A client that has only stopped sending looks like one that is gone until something is sent to
- * it: a client that is gone responds with a reset. An interim response may be sent at any time before the answer, but not to
- * HTTP/1.0.
- */
+/* Checks whether a half-closed client is still there. A client that has only stopped sending looks like one that is gone, until
+ * something is sent to it: one that is gone responds with a reset. So this sends an interim response, which is allowed at any
+ * time before the answer, but not to HTTP/1.0. */
 static void probe(const serve_call *call, double now)
 {
     static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -131,13 +130,13 @@ const char *serve_call_header(const serve_call *call, const char *name)
     return MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND, name);
 }
 
-/* Whether the answer is generated while it is sent. */
+/* Returns whether the answer is generated while it is sent. */
 static bool is_stream(const serve_call *call)
 {
     return call->read && call->size == UINT64_MAX;
 }
 
-/* Ends counting the call among its key's requests. The answer is complete, though perhaps not sent yet. */
+/* Stops counting the call among its key's requests. The answer is complete, though perhaps not sent yet. */
 static void uncount(serve_call *call)
 {
     if (call->counted) atomic_fetch_sub(&call->server->keys.n_running[call->i_key], 1);
@@ -160,7 +159,7 @@ static bool add(struct MHD_Response *response, const char *name, const char *val
     return MHD_add_response_header(response, name, value) == MHD_YES;
 }
 
-/* Returns false if memory is short: an answer without its type or its policy must not be sent. */
+/* Returns false if memory is short, because an answer must not be sent without its type or its policy. */
 static bool add_headers(const serve_call *call, struct MHD_Response *response)
 {
     char number[24];
@@ -201,7 +200,7 @@ static bool add_headers(const serve_call *call, struct MHD_Response *response)
 static enum MHD_Result send_reply(serve_call *call)
 {
     struct MHD_Response *response;
-    if (call->read) /* UINT64_MAX is MHD_SIZE_UNKNOWN */
+    if (call->read) /* UINT64_MAX has the value of MHD_SIZE_UNKNOWN */
         response = MHD_create_response_from_callback(call->size, BLOCK_BYTES, on_read, call, NULL);
     else
         response = MHD_create_response_from_buffer(call->text.n, call->text.data ? call->text.data : "",
@@ -377,9 +376,8 @@ void serve_body_free(serve_call *call)
     app_text_free(&call->body);
 }
 
-/* Takes a part of the body. After an error the rest is read and dropped, up to MAX_DISCARDED bytes, so that the client sees the
- * answer.
- */
+/* Receives a part of the body. After an error it drops the rest, up to MAX_DISCARDED bytes, so that the client reads the
+ * answer. */
 static enum MHD_Result take(serve_call *call, const char *part, size_t n)
 {
     const size_t most = serve_most_body(call->server);
@@ -393,9 +391,8 @@ static enum MHD_Result take(serve_call *call, const char *part, size_t n)
 }
 
 /* Lowers the priority of a thread with a large body: parsing, tokenizing and answering it takes seconds of a core, and small
- * requests should go first. On Linux this concerns only the calling thread. It cannot raise its priority again, so the
- * connection ends with the answer.
- */
+ * requests should go first. On Linux this affects only the calling thread. The thread cannot raise its priority again, so the
+ * connection is closed after the answer. */
 static void step_back(serve_call *call)
 {
     if (call->body.n <= HEAVY_BODY) return;
@@ -407,7 +404,7 @@ static void answer(serve_call *call)
 {
     app_text nothing = {0};
     app_json_lacked();
-    check_framing(call); /* again, since the body may be wrong too; a framing error replaces other errors */
+    check_framing(call); /* checked again, since the body may be wrong, too; a framing error replaces other errors */
     app_json_account(serve_use_json, &call->use);
     step_back(call);
     call->work = call->body.n > LARGE_BODY ? &call->server->large_work : &call->server->work;
@@ -426,7 +423,8 @@ static void answer(serve_call *call)
     if (!is_stream(call)) uncount(call);
 }
 
-/* Whether a body that is too large is not read and dropped before the client is told: it is not sent, or there is too much. */
+/* Returns whether the answer should be sent without reading and dropping a body that is too large: the client has not begun to
+ * send it, or there is too much of it. */
 static bool leave_body(const serve_call *call)
 {
     const char *length = serve_call_header(call, "Content-Length");
@@ -444,8 +442,9 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         call = *state = call_create(server, connection, url, method, version);
         if (!call) return MHD_NO;
         check_head(call);
-        /* do not wait for a body that the client has not begun to send, whose end is uncertain, or that is far too large; a
-         * client that still sends when the connection ends may see a reset in place of the answer */
+        /* Do not wait for a body that the client has not begun to send, that is far too large, or whose end is uncertain. A
+         * client that
+         * is still sending when the connection is closed may see a reset instead of the answer. */
         const bool at_once = leave_body(call) || call->closes || serve_call_header(call, "Expect");
         if (!call->refused.status || !at_once) return MHD_YES;
         call->closes = true;
@@ -462,7 +461,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
     return call->replied ? send_reply(call) : MHD_NO; /* no reply: the client has disconnected */
 }
 
-/* Writes a line to the access log, which holds only the path of the request's text. */
+/* Writes a line to the access log. Of the request's text it contains only the path. */
 static void log_call(const serve_call *call, bool whole)
 {
     char tokens[120] = "";
@@ -483,7 +482,7 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     (void)connection;
     if (!call) return;
     *state = NULL;
-    if (call->release) call->release(call->user); /* ends running tasks, which completes the counts for the log */
+    if (call->release) call->release(call->user); /* cancels running tasks, so that the log gets the final counts */
     call->release = NULL;
     if (!server->o->no_access_log && !server->options->quiet)
         log_call(call, how == MHD_REQUEST_TERMINATED_COMPLETED_OK);
@@ -499,7 +498,7 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
         const union MHD_ConnectionInfo *from = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
         *state = serve_connection_open(server->connections, fd ? fd->connect_fd : -1, from ? from->client_addr : NULL);
         if (*state) serve_intake_watch(fd ? fd->connect_fd : -1, *state);
-        else if (fd) shutdown(fd->connect_fd, SHUT_RDWR); /* without room or memory for it, no deadline could end it */
+        else if (fd) shutdown(fd->connect_fd, SHUT_RDWR); /* no deadline could end a connection that is not in the list */
     } else if (*state) {
         serve_intake_watch(((serve_connection *)*state)->socket, NULL);
         serve_connection_close(*state);
@@ -536,7 +535,8 @@ static size_t on_unescape(void *user, struct MHD_Connection *connection, char *t
 
 void *serve_daemon_start(serve_server *server, int listening)
 {
-    const unsigned most = server->connections->most; /* without ending connections, which libmicrohttpd still counts */
+    const unsigned most = server->connections->most; /* excludes connections that are ending, which libmicrohttpd still
+                                                      * counts */
     return MHD_start_daemon(
         MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0,
         NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, server, MHD_OPTION_LISTEN_SOCKET, listening,

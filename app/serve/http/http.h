@@ -1,14 +1,13 @@
 /* http.h - requests over HTTP, received by libmicrohttpd.
- *
  * Owns the listening socket, connections and their deadlines, headers, keys, origins and the access log. Does not own the
  * meaning of paths (routes.c).
- * An answer is repeatable if its request has the header "Aerie-Repeat: ID CREATED SEED": its bytes are then a function of the
- * request and of that header. ID (24 letters and digits) and CREATED (seconds since 1970) are those of the answer, SEED is for
- * requests that give none; timings, cached tokens and signs of life are left out, and an answer that fails ends without an end.
+ * An answer is repeatable if its request has the header "Aerie-Repeat: ID CREATED SEED": its bytes then depend only on the
+ * request and on that header. ID (24 letters and digits) and CREATED (seconds since 1970) become those of the answer, SEED
+ * serves requests without a seed. A repeatable answer has no timings, cached tokens or signs of life, and if it fails, its
+ * stream breaks off.
  * Invariants: a header or body that has not arrived by its deadline ends the connection, even if bytes still trickle in. A body
- * longer than --max-body is never kept. Bytes with ambiguous framing are refused (framing.h). The log holds only the path of a
- * request's text, and the types of what was left out, such as web_search.
- */
+ * longer than --max-body is never stored. Bytes with ambiguous framing are refused (framing.h). Of a request's text the log
+ * contains only the path, and the types of parts that were left out, such as web_search. */
 #ifndef AERIE_APP_SERVE_HTTP_HTTP_H
 #define AERIE_APP_SERVE_HTTP_HTTP_H
 
@@ -19,7 +18,7 @@
  */
 typedef ptrdiff_t serve_read(void *user, char *out, size_t most);
 
-/* Content of the header Aerie-Repeat; the id is in serve_call.id. */
+/* The header Aerie-Repeat without its id, which is in serve_call.id. */
 typedef struct serve_repeat {
     bool on;
     uint64_t created, seed;
@@ -31,19 +30,19 @@ typedef struct serve_call {
     void *connection;
     const struct serve_route *route;
     const char *path; /* valid while the request is answered */
-    const char *host; /* the host that the request names; NULL: none */
-    char *authority;  /* owned; host of a target of the form http://authority/path; NULL: the target is a path */
+    const char *host; /* the host that the request names, or NULL */
+    char *authority;  /* owned; the host of a target of the form http://authority/path; NULL if the target is a path */
     char method[16];
     app_text body;
     int socket;
     uint64_t number; /* number of the request on its connection, from 1 */
     bool interim;    /* HTTP/1.1: interim responses are allowed */
     size_t i_key; /* index of its API key; SIZE_MAX: none */
-    bool counted; /* it is counted in keys.n_running */
+    bool counted; /* the call is counted in keys.n_running */
     serve_use use; /* the memory that it holds */
-    sem_t *work;   /* semaphore of the server to hold while doing work that takes much processor time */
+    sem_t *work;   /* the server's semaphore that must be held during expensive computations */
     double start;
-    char id[48]; /* for the log and X-Request-Id; the answer's id has the same letters */
+    char id[48]; /* for the log and X-Request-Id; the answer's id ends with the same letters */
     serve_repeat repeat;
     uint64_t n_prompt, n_cached, n_generated; /* tokens so far */
     /* the answer */
@@ -52,14 +51,14 @@ typedef struct serve_call {
     const char *type, *allow;
     app_text text;
     serve_read *read; /* NULL: text is the answer */
-    uint64_t size;    /* bytes that read will return in all; UINT64_MAX: not known */
+    uint64_t size;    /* total bytes that `read` will return; UINT64_MAX: unknown */
     void (*release)(void *user);
     void *user;
     int retry_after;
     bool not_ready; /* serve_error has it */
     /* the fields below belong to http.c */
     size_t n_discarded;
-    bool closes; /* the connection ends with the answer */
+    bool closes; /* the connection is closed after the answer */
     struct serve_connection *of;
     serve_error refused;
 } serve_call;
@@ -70,7 +69,7 @@ typedef void serve_handler(serve_call *call);
 typedef enum serve_access {
     SERVE_FOR_KEYS,
     SERVE_FOR_ALL,      /* no key is needed */
-    SERVE_FOR_WATCHERS, /* shows all requests: needs --metrics-key, or the only API key */
+    SERVE_FOR_WATCHERS, /* shows all requests: needs --metrics-key, or the API key if there is only one */
     SERVE_FOR_BOTH,     /* shows an API key its own requests, and --metrics-key all of them */
 } serve_access;
 
@@ -80,28 +79,28 @@ typedef struct serve_route {
     serve_access access;
 } serve_route;
 
-/* The part of a server that is not HTTP: aerie serve runs models, aerie router passes requests on. */
+/* The part of a server that is not HTTP: aerie serve runs models, aerie router forwards requests. */
 typedef struct serve_service {
     const serve_route *routes; /* [n_routes] */
     size_t n_routes;
     void (*start)(serve_server *server); /* once it listens */
-    void (*tick)(serve_server *server);  /* some times a second, on the main thread */
-    bool (*stuck)(serve_server *server); /* whether the service manager should start it again */
-    void (*stop)(serve_server *server);  /* ends what still runs after --grace */
+    void (*tick)(serve_server *server);  /* called a few times per second by the main thread */
+    bool (*stuck)(serve_server *server); /* whether the service manager should restart the server */
+    void (*stop)(serve_server *server);  /* cancels what is still running after --grace */
 } serve_service;
 
-/* Runs the service until a signal arrives: sets up what all servers have, listens, answers, and waits for running answers.
- * The caller has set options, o, service and started, and models or router. `prepare` (NULL: nothing) runs before the port is
- * opened. Returns an exit status.
- */
+/* Runs the service until a signal arrives: sets up what all servers have, listens, answers, and waits for running answers. The
+ * caller has set options, o, service and started, and models or router. `prepare` (NULL: none) is called before the port is
+ * opened. Returns an exit status. */
 int serve_run(serve_server *server, int (*prepare)(serve_server *server));
 
 /* Returns an error as JSON in a dialect's format. */
 typedef json_t *serve_error_shape(const serve_error *error);
 /* Returns the error format of a path, which may be unknown; NULL: OpenAI's. */
 serve_error_shape *serve_route_shape(const char *path);
-/* Returns the service's route; NULL: none. Then *allow holds the methods that the path accepts (static storage); NULL: no such
- * path. */
+/* Returns the service's route, or NULL. *allow is then the list of methods that the path accepts (static storage), or NULL if
+ * the
+ * path is unknown. */
 const serve_route *serve_route_find(const serve_service *service, const char *method, const char *path, const char **allow);
 
 /* Takes ownership of the text. */
@@ -110,26 +109,25 @@ void serve_reply(serve_call *call, int status, const char *type, app_text *text)
 void serve_reply_json(serve_call *call, int status, json_t *json);
 void serve_reply_error(serve_call *call, const serve_error *error);
 void serve_reply_stream(serve_call *call, const char *type, serve_read *read, void (*release)(void *), void *user);
-/* The same for an answer of known size, with status 200. */
+/* Replies with status 200 and an answer whose size is known. */
 void serve_reply_sized(serve_call *call, const char *type, uint64_t size, serve_read *read, void (*release)(void *),
                        void *user);
-/* If the error is a lack of memory and --max-request-memory is the cause, replaces its text to say so. */
+/* If the error is a lack of memory caused by --max-request-memory, changes its text to say so. */
 void serve_memory_say(const serve_call *call, serve_error *error);
 /* Returns the value of ?name=, or NULL. */
 const char *serve_call_query(const serve_call *call, const char *name);
 /* Frees the body. */
 void serve_body_free(serve_call *call);
-/* Whether the client has disconnected. */
+/* Returns whether the client has disconnected. */
 bool serve_call_gone(const serve_call *call);
-/* Whether the client has stopped sending. It may be gone then, which shows only when something is sent to it: serve_call_gone
- * sends a probe until the answer has begun; then sending the answer shows it.
- */
+/* Returns whether the client has stopped sending. It may be gone then, which shows only when something is sent to it:
+ * serve_call_gone sends a probe until the answer has begun; after that the answer itself shows it. */
 bool serve_call_half_closed(const serve_call *call);
 /* Seconds from the half close to the first probe, and between further probes. */
 #define SERVE_PROBE_SECONDS 0.05
 #define SERVE_PROBES_SECONDS 0.5
 
-/* Returns the value of a header of the request, valid while it is answered; NULL: none. */
+/* Returns the value of a request header, valid during the call; NULL: absent. */
 const char *serve_call_header(const serve_call *call, const char *name);
 
 
@@ -137,23 +135,24 @@ const char *serve_call_header(const serve_call *call, const char *name);
 
 int serve_keys_read(serve_keys *keys, const app_serve_options *options);
 void serve_keys_free(serve_keys *keys);
-/* Whether the presented key (NULL: none) may use call->route. Sets call->i_key. Takes constant time, so that timing reveals
- * nothing about the keys.
- */
+/* Returns whether the presented key (NULL: none) may use call->route, and sets call->i_key. Takes constant time, so that timing
+ * reveals nothing about the keys. */
 bool serve_keys_allow(serve_call *call, const char *presented, serve_error *error);
 /* Returns aerie_request.scope for requests with this key (SIZE_MAX: none) and "cache_salt" (NULL: none); 0: the common scope,
  * if keys need not be kept apart. The scope is the same in every process, and cannot be produced without the key, whatever the
  * salt.
  */
 uint64_t serve_keys_scope(const serve_server *server, size_t i_key, const char *salt);
-/* Returns aerie_request.client: a number for the call's API key, else for its address (of IPv6 the first 64 bits); 0: a Unix
- * socket's. */
+/* Returns aerie_request.client: a number for the call's API key, or for its address (of IPv6 the first 64 bits) if there is no
+ * key; 0 for a Unix socket. */
 uint64_t serve_keys_client(const serve_call *call);
-/* Whether requests with this Host header are allowed. */
+/* Returns whether requests with this Host header are allowed. */
 bool serve_host_allowed(const serve_server *server, const char *host);
-/* Whether a request without an Origin is allowed, by its headers Sec-Fetch-Site and -Mode; open: the route needs no key. */
+/* Returns whether a request without an Origin is allowed, judging by its headers Sec-Fetch-Site and -Mode. open: the route
+ * needs
+ * no key. */
 bool serve_site_allowed(const serve_server *server, const char *site, const char *mode, bool open);
-/* Whether a page of this origin may use the server. *cors: it is from another origin and needs CORS headers. */
+/* Returns whether a page from this origin may use the server. *cors: the page is from another origin and needs CORS headers. */
 bool serve_origin_allowed(const serve_server *server, const char *origin, const char *host, bool *cors);
 
 #endif

@@ -1,12 +1,10 @@
 /* intake.c - checks the bytes of connections before libmicrohttpd reads them.
- *
- * libmicrohttpd reports names and values of headers, but neither the bytes it parsed them from nor those around chunks, and it
- * has no hook between the socket and its parser. So the program defines recv() itself, the only call by which the library reads
- * sockets; dynamic and static linking both prefer this definition to that of the C library. If a version of libmicrohttpd reads
- * by another call, the framing sees no header, and http.c refuses every request: no unchecked request is answered.
+ * libmicrohttpd reports names and values of headers, but neither the bytes they were parsed from nor the bytes around chunks,
+ * and it has no hook between the socket and its parser. So this file defines recv(), the only function by which the library
+ * reads sockets; dynamic and static linking both prefer it to the C library's. If a version of libmicrohttpd reads by another
+ * function, the framing sees no header, and http.c refuses every request: no unchecked request is answered.
  * Owns the table from sockets to connections. A connection is entered before its thread starts and removed before its socket is
- * closed, so no lock is needed.
- */
+ * closed, so the table needs no lock. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <string.h>
@@ -14,20 +12,19 @@
 
 #include "serve/http/connections.h"
 
-enum { MOST_SOCKETS = 1 << 20 }; /* usual limit of descriptors; http.c refuses requests of sockets above it */
+enum { MOST_SOCKETS = 1 << 20 }; /* usual limit of descriptors; http.c refuses requests from sockets above it */
 
 static _Atomic(serve_connection *) watched[MOST_SOCKETS];
 
 /* In C it has another name, since <sys/socket.h> defines an inline recv() if _FORTIFY_SOURCE is on. */
 __attribute__((visibility("default"))) ssize_t serve_recv(int fd, void *bytes, size_t n, int flags) __asm__("recv");
 
-/* Completes a wrong header at the error, so that libmicrohttpd reports the request and http.c can refuse it. Nothing more is
- * read from the connection.
- */
+/* Replaces the rest of a wrong header so that it is complete: libmicrohttpd then reports the request, and http.c can refuse it.
+ * Nothing more is read from the connection. */
 static ssize_t cut(serve_connection *c, char *bytes, size_t n_before, size_t got, size_t room)
 {
     const size_t n = strlen(c->framing.ending);
-    if (room - n_before < n) return (ssize_t)got; /* no room: the request is refused once libmicrohttpd reports it */
+    if (room - n_before < n) return (ssize_t)got; /* no room: the request is refused when libmicrohttpd reports it */
     memcpy(bytes + n_before, c->framing.ending, n);
     c->is_cut = true;
     return (ssize_t)(n_before + n);

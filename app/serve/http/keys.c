@@ -60,9 +60,7 @@ static int add_file(serve_keys *keys, const char *path)
     return bad;
 }
 
-/* Refuses an empty environment variable. For other options an empty value means none; here it is probably a secret that was not
- * filled in.
- */
+/* Refuses an empty environment variable. An empty option means "none", but here it is probably a secret that was not set. */
 static int refuse_empty(const char *variable)
 {
     const char *value = getenv(variable);
@@ -101,7 +99,8 @@ void serve_keys_free(serve_keys *keys)
     *keys = (serve_keys){0};
 }
 
-/* Returns the index of the presented key; SIZE_MAX: none matches. Compares all keys even after a match, for constant time. */
+/* Returns the index of the presented key; SIZE_MAX: unknown. Compares all keys even after a match, so that the time is
+ * constant. */
 static size_t find(const char (*keys)[KEY_BYTES], size_t n_keys, const char *presented)
 {
     char given[KEY_BYTES] = {0};
@@ -109,7 +108,7 @@ static size_t find(const char (*keys)[KEY_BYTES], size_t n_keys, const char *pre
     const size_t n = presented ? strlen(presented) : 0;
     if (n == 0 || n >= KEY_BYTES) return SIZE_MAX;
     memcpy(given, presented, n);
-    for (size_t i = 0; i < n_keys; i++) { /* compare every byte of every key */
+    for (size_t i = 0; i < n_keys; i++) { /* compares every byte of every key */
         volatile unsigned differ = 0;
         for (size_t k = 0; k < KEY_BYTES; k++) differ |= (unsigned)(given[k] ^ keys[i][k]);
         const size_t mask = (size_t)0 - (size_t)(differ == 0);
@@ -118,7 +117,7 @@ static size_t find(const char (*keys)[KEY_BYTES], size_t n_keys, const char *pre
     return found;
 }
 
-/* Whether a key's requests must be hidden from the other keys. */
+/* Returns whether a key's requests must be hidden from the other keys. */
 static bool are_apart(const serve_server *server)
 {
     return server->keys.n > 1 && !(server->o->prefix_scope && strcmp(server->o->prefix_scope, "all") == 0);
@@ -154,7 +153,7 @@ uint64_t serve_keys_client(const serve_call *call)
     const struct serve_connection *c = call->of;
     if (call->i_key != SIZE_MAX) return 1 + call->i_key;
     if (!c || !c->who[0]) return 0;
-    uint64_t x = c->who[1] * 4 + c->who[0]; /* mixed as splitmix64 does, far from the numbers of keys */
+    uint64_t x = c->who[1] * 4 + c->who[0]; /* mixed as in splitmix64, far from the numbers of keys */
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
     return (x ^ x >> 31) | (uint64_t)1 << 63;
@@ -228,9 +227,9 @@ bool serve_host_allowed(const serve_server *server, const char *host)
     return server->o->host && strlen(server->o->host) == n && strncasecmp(server->o->host, name, n) == 0;
 }
 
-/* Browsers send no Origin for <img src=...> and the like, but say with Sec-Fetch-Site whether the page is from another site.
- * Following a link is allowed.
- */
+/* Browsers send no Origin for <img src=...> and similar requests, but Sec-Fetch-Site says whether the page is from another
+ * site.
+ * Following a link is allowed. */
 bool serve_site_allowed(const serve_server *server, const char *site, const char *mode, bool open)
 {
     const char *list = server->o->cors_origins;

@@ -3,15 +3,14 @@
 
 #include <malloc.h>
 
-#include "base/os.h" /* available memory, which aerie.h reports only with a model's plan */
+#include "base/os.h" /* available memory, which aerie.h reports only in the plan of a model */
 
 #define MIB ((uint64_t)1 << 20)
 
 enum { KEEP_BYTES = 256 * 1024 };
 
-/* Returns how far the total may rise for a request that holds `mine` bytes. The last part of the limit is kept for requests
- * that hold little.
- */
+/* Returns how far the total may rise for a request that holds `mine` bytes: the last part of the limit is reserved for requests
+ * that hold little. */
 static uint64_t most_for(uint64_t most, uint64_t mine)
 {
     return mine > MIB ? most - most / 8 : mine > MIB / 16 ? most - most / 16 : most;
@@ -25,7 +24,7 @@ uint64_t serve_memory_available(void)
 void serve_memory_create(serve_memory *memory, uint32_t mib)
 {
     const uint64_t available = mib ? 0 : ae_os_memory_available();
-#ifdef __GLIBC__ /* blocks of KEEP_BYTES and more return to the system when freed, whatever is allocated above them */
+#ifdef __GLIBC__ /* blocks of at least KEEP_BYTES return to the system when freed, whatever is allocated above them */
     mallopt(M_MMAP_THRESHOLD, KEEP_BYTES);
     mallopt(M_TRIM_THRESHOLD, KEEP_BYTES);
 #endif
@@ -76,7 +75,7 @@ bool serve_use_add(serve_use *use, size_t bytes)
     return false;
 }
 
-/* Subtracts no more than was counted, since jansson may free memory here that another thread allocated. */
+/* Subtracts at most what was counted: jansson may free memory here that was allocated in another thread. */
 void serve_use_drop(serve_use *use, size_t bytes)
 {
     unsigned long long held = atomic_load(&use->bytes), gone;
@@ -93,7 +92,7 @@ void serve_use_end(serve_use *use)
 
 void *serve_use_grow(serve_use *use, void *items, size_t n, size_t *capacity, size_t size)
 {
-    const size_t before = *capacity, wanted = before ? 2 * before : 64; /* the same growth as in app_grow */
+    const size_t before = *capacity, wanted = before ? 2 * before : 64; /* grows as app_grow does */
     if (n < before) return items;
     if (!serve_use_add(use, (wanted - before) * size)) return NULL;
     void *grown = app_grow(items, n, capacity, size);

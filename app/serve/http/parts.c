@@ -49,7 +49,7 @@ void serve_parts_list(serve_parts *p, serve_entry *entry, void *user, size_t n)
     serve_parts_text(p, "]");
 }
 
-/* Returns where the character that contains byte i begins; i itself if it is not part of valid UTF-8. */
+/* Returns the start of the character that contains byte i; i itself if the byte is not part of valid UTF-8. */
 static size_t char_start(const app_text *text, size_t i)
 {
     for (size_t back = 0; back < 4 && back <= i && i < text->n; back++) {
@@ -94,7 +94,7 @@ typedef struct place {
     size_t entry;      /* the part's next entry */
 } place;
 
-/* Writes a piece of text or an entry, and advances `at`. Returns 1; 0: nothing was left; -1: out of memory. */
+/* Writes a piece of text or an entry, and advances `at`. Returns 1, 0 at the end, or -1 when out of memory. */
 static int next(const serve_parts *p, place *at, app_text *out)
 {
     const serve_part *part = at->part < p->n ? &p->items[at->part] : NULL;
@@ -129,7 +129,7 @@ typedef struct sending {
     serve_parts parts;
     place at;
     app_text out; /* the bytes to send next */
-    size_t n_sent; /* bytes of out already sent */
+    size_t n_sent; /* bytes of `out` already sent */
     void (*release)(void *user);
     void *user;
 } sending;
@@ -157,7 +157,7 @@ static ptrdiff_t sending_read(void *user, char *out, size_t most)
     return (ptrdiff_t)n;
 }
 
-/* Counts the answer's bytes; at least the first AT_ONCE of them are left in s->out. Returns false when out of memory. */
+/* Counts the answer's bytes, and leaves at least the first AT_ONCE of them in s->out. Returns false when out of memory. */
 static bool measure(sending *s, uint64_t *n_bytes)
 {
     app_text rest = {0};

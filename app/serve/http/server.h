@@ -18,10 +18,10 @@
 #define SERVE_LOG_SECONDS 1 /* how long the server waits at its end for the reader of the log */
 
 typedef struct serve_keys {
-    char (*items)[512]; /* [n] each padded with zeros */
+    char (*items)[512]; /* [n] keys, each padded with zeros */
     size_t n, capacity;
-    atomic_uint *n_running; /* [n] requests in progress of each key */
-    char (*metrics)[512];   /* the key of --metrics-key, padded with zeros; NULL: none */
+    atomic_uint *n_running; /* [n] requests in progress, by key */
+    char (*metrics)[512];   /* key of --metrics-key, padded with zeros; NULL: none */
 } serve_keys;
 
 #define SERVE_MAX_NOTES 64
@@ -36,29 +36,29 @@ typedef struct serve_notes {
 typedef struct serve_server {
     const app_options *options;
     const app_serve_options *o; /* options->serve */
-    const struct serve_service *service; /* which paths there are, and what runs beside HTTP */
-    struct serve_models *models;         /* of aerie serve, else NULL */
-    struct router *router;               /* of aerie router, else NULL */
+    const struct serve_service *service; /* the paths, and the work beside HTTP */
+    struct serve_models *models;         /* set by aerie serve, else NULL */
+    struct router *router;               /* set by aerie router, else NULL */
     struct serve_connections *connections;
     serve_keys keys;
     serve_notes notes;
     serve_memory memory;
-    sem_t work;             /* limits how many requests are parsed, templated and tokenized at a time */
+    sem_t work;             /* limits how many requests are parsed, rendered and tokenized at a time */
     sem_t large_work;       /* the same for large bodies, so that other requests do not wait for them */
-    sem_t fetch_work;       /* limits how many requests fetch an image at a time, without any of the above */
+    sem_t fetch_work;       /* limits how many requests fetch an image at a time; they hold none of the semaphores above */
     atomic_bool draining;   /* no new requests are accepted */
-    atomic_bool stopping;   /* running answers are ended */
+    atomic_bool stopping;   /* running answers are being cancelled */
     atomic_bool failed;     /* the first model could not be loaded */
     atomic_uint n_calls;    /* requests that are being answered */
     atomic_ullong n_ids;
     double started;
     uint64_t socket_device, socket_inode; /* identify the Unix socket's path; 0: it has none */
-    atomic_bool sees;       /* a model that reads images was loaded */
-    bool loopback;          /* listens on a loopback address or a Unix socket */
+    atomic_bool sees;       /* a model that reads images has been loaded */
+    bool loopback;          /* the server listens on a loopback address or a Unix socket */
     bool keep_reasoning;    /* --reasoning-format none */
 } serve_server;
 
-/* Returns the most bytes of a body: images need more. */
+/* Returns the largest allowed body in bytes: with images it is larger. */
 static inline size_t serve_most_body(const serve_server *server)
 {
     const uint32_t given = server->o->max_body;
@@ -69,20 +69,20 @@ static inline size_t serve_most_body(const serve_server *server)
 typedef struct serve_error {
     int status; /* HTTP status; 0: no error */
     char text[640];
-    char param[64];     /* name of the field; "": none */
+    char param[64];     /* name of the field; "" if none */
     const char *code;   /* an identifier for programs, such as "model_not_found"; NULL: none */
     int retry_after;    /* seconds for the header Retry-After; 0: none */
     bool memory;        /* the cause is a lack of memory */
-    bool not_ready;     /* the server does not answer yet, or no more: a router waits for it, or for another one */
+    bool not_ready;     /* the server does not answer yet, or no longer; a router then waits or uses another server */
 } serve_error;
 
 /* Fills the error in and returns false. */
 bool serve_fail(serve_error *error, int status, const char *param, const char *format, ...) APP_PRINTF(4, 5);
-/* The same for a server that loads its model or shuts down: status 503, which says so to a router (Aerie-Ready). */
+/* Fills in status 503 for a server that is loading its model or shutting down; a router recognizes it by Aerie-Ready. */
 bool serve_fail_not_ready(serve_error *error, int retry_after, const char *why);
-/* The same for a lack of memory. */
+/* Fills in a lack of memory and returns false. */
 bool serve_fail_memory(serve_error *error);
-/* The same for an error of the library: its message, and its status as an HTTP status. */
+/* Fills in an error of the library, with its message and the HTTP status that corresponds to its status, and returns false. */
 bool serve_fail_library(serve_error *error, aerie_status status, const aerie_error *why, const char *param);
 /* Returns OpenAI's error type for an HTTP status, such as "invalid_request_error". */
 const char *serve_error_type(int status);

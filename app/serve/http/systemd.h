@@ -1,6 +1,5 @@
-/* systemd.h - systemd's interface for services: socket activation, readiness, the watchdog. Without systemd it does nothing.
- * The protocol consists of environment variables and datagrams (sd_notify(3), sd_listen_fds(3)).
- */
+/* systemd.h - systemd's interface for services: socket activation, readiness, the watchdog. Without systemd the functions do
+ * nothing. The protocol consists of environment variables and datagrams (sd_notify(3), sd_listen_fds(3)). */
 #ifndef AERIE_APP_SERVE_HTTP_SYSTEMD_H
 #define AERIE_APP_SERVE_HTTP_SYSTEMD_H
 

@@ -1,11 +1,8 @@
 /* conversation_files.c - the files of conversations, and the thread that writes them (conversations.h).
- *
- *     FOLDER/MODEL/SCOPE/NAME.kv       a saved sequence, which checks itself when it is loaded
+ *     FOLDER/MODEL/SCOPE/NAME.kv       a saved sequence, which is checked when it is loaded
  *     FOLDER/MODEL/SCOPE/NAME.tokens   the mark, u64 bytes of NAME.kv, u64 n, SHA-256 of the rest in hex, i32 tokens [n]
- *
- * MODEL and NAME are hashes: of the model file's path, size and time; of the tokens. NAME.tokens is written last, so a file
- * without one is a leftover, and is removed. All belong to their owner alone: they hold what clients have written.
- */
+ * MODEL is a hash of the model file's path, size and time, NAME a hash of the tokens. NAME.tokens is written last, so a .kv
+ * without one is a leftover and is removed. Only the owner can read the files, since they contain what clients have written. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -74,7 +71,7 @@ void *serve_conversation_read(const char *path, size_t *n)
     return data;
 }
 
-/* Returns an entry of the file, or NULL if it is malformed. */
+/* Returns an entry for the file, or NULL if it is malformed. */
 static entry *read_entry(serve_conversations *c, uint64_t scope, const char *path, const char *name)
 {
     size_t n;
@@ -105,8 +102,7 @@ static bool is_hex(const char *text, size_t n)
     return strspn(text, "0123456789abcdef") == n;
 }
 
-/* Reads what is in the folder of a scope. Leftovers are removed: unfinished files, and .kv without .tokens or the other way
- * round. */
+/* Reads the files in the folder of a scope. Removes leftovers: unfinished files, and .kv without .tokens or vice versa. */
 static void scan_scope(serve_conversations *c, uint64_t scope)
 {
     char path[SERVE_CONVERSATION_PATH], name[40];
@@ -133,7 +129,7 @@ static void scan_scope(serve_conversations *c, uint64_t scope)
             entry broken = {.scope = scope};
             snprintf(broken.name, sizeof broken.name, "%s", name);
             if (!e) serve_conversation_remove_file(c, &broken);
-            /* an entry of another size is found to be damaged when it is loaded */
+            /* a file of another size is found to be damaged when it is loaded */
         }
     }
     if (list) closedir(list);
@@ -160,7 +156,7 @@ void serve_conversation_remove_file(serve_conversations *c, entry *e)
     e->on_disk = false;
 }
 
-/* Removes the least recently used files until the given number of bytes more fit. Their entries stay if they are in memory. */
+/* Removes the least recently used files until `room` more bytes fit. Entries that are also in memory stay. */
 static bool make_disk_room(serve_conversations *c, uint64_t room)
 {
     if (!c->limits.disk) return true;
@@ -171,7 +167,7 @@ static bool make_disk_room(serve_conversations *c, uint64_t room)
             if (e->on_disk && (!oldest || e->used < oldest->used)) oldest = e;
         if (!oldest) return false;
         serve_conversation_remove_file(c, oldest);
-        oldest->unwritable = true; /* its file was removed; nothing in memory is left */
+        oldest->unwritable = true; /* its file was removed, and its bytes are not in memory */
     }
     return true;
 }
@@ -184,7 +180,8 @@ static entry *next_to_write(serve_conversations *c)
     return found;
 }
 
-/* Returns 0, or errno. Called without the lock: the entry is marked as being written, so it does not change. */
+/* Writes the files of an entry. Returns 0, or errno. Called without the lock: the entry is marked as being written, so nobody
+ * changes it. */
 static int write_entry(const serve_conversations *c, const entry *e, const char *name, uint64_t *file_bytes)
 {
     char path[SERVE_CONVERSATION_PATH];
@@ -279,7 +276,7 @@ bool serve_conversation_files_open(serve_conversations *c)
     if (n < 0 || n >= (int)sizeof c->folder || (mkdir(c->limits.folder, 0700) && errno != EEXIST) ||
         (mkdir(c->folder, 0700) && errno != EEXIST)) {
         app_note("--cache-disk: the folder %s cannot be used: %s", c->limits.folder, strerror(errno));
-        return true; /* conversations are kept in memory alone */
+        return true; /* conversations are kept only in memory */
     }
     scan(c);
     c->has_writer = pthread_create(&c->writer, NULL, write_all, c) == 0;

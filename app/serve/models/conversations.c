@@ -1,5 +1,5 @@
-/* conversations.c - the list of conversations, and their way into and out of the KV cache (conversations.h); files are in
- * conversation_files.c. */
+/* conversations.c - the list of conversations, and how they are copied out of the KV cache and back (conversations.h);
+ * conversation_files.c has the files. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -31,11 +31,11 @@ static size_t common(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
     return i;
 }
 
-/* Removes an entry from the list and frees it; its file stays. Under the lock. */
+/* Removes an entry from the list and frees it; its file stays. Called under the lock. */
 static void forget(serve_conversations *c, entry *e)
 {
     entry **at = &c->first;
-    if (!e->kept && c->saved == e) { /* on the stepping thread, which owns both */
+    if (!e->kept && c->saved == e) { /* both belong to the stepping thread */
         aerie_saving_free(c->saving);
         c->saving = NULL;
         c->saved = NULL;
@@ -50,7 +50,7 @@ static void forget(serve_conversations *c, entry *e)
     free(e);
 }
 
-/* Adds an entry with a copy of the tokens; NULL: memory is short, and it is not kept. Called under the lock. */
+/* Adds an entry with a copy of the tokens. Returns NULL if memory is short. Called under the lock. */
 entry *serve_conversation_add(serve_conversations *c, const serve_conversation_key *key)
 {
     entry *e = calloc(1, sizeof *e);
@@ -71,8 +71,9 @@ entry *serve_conversation_add(serve_conversations *c, const serve_conversation_k
     return e;
 }
 
-/* Drops what lies in memory of the entries used least recently until `room` more bytes fit. Returns false if they do not. An
- * entry that is being written or read keeps its bytes. Under the lock. */
+/* Drops the bytes of the least recently used entries until `room` more bytes fit in memory. Returns false if they do not.
+ * Entries
+ * that are being written or read keep their bytes. Called under the lock. */
 static bool make_room(serve_conversations *c, uint64_t room, const entry *but)
 {
     if (room > c->limits.ram) return false;
@@ -92,8 +93,9 @@ static bool make_room(serve_conversations *c, uint64_t room, const entry *but)
     return true;
 }
 
-/* Returns the entry with the most tokens in common, if they are enough to be worth copying and are not known to be of no use;
- * NULL: none. Called under the lock. */
+/* Returns the entry that has the most tokens in common, if these are enough to be worth copying and the entry is not known to
+ * be
+ * useless; NULL: none. Called under the lock. */
 static entry *best(serve_conversations *c, const serve_conversation_key *key, size_t *n_common)
 {
     entry *found = NULL;
@@ -113,7 +115,7 @@ void serve_conversations_note(serve_conversations *c, const serve_conversation_k
 {
     if (!c || key->n < SERVE_CONVERSATION_LEAST) return;
     pthread_mutex_lock(&c->lock);
-    for (entry *e = c->first, *next; e; e = next) { /* a turn that was not yet copied, and that this one goes on from */
+    for (entry *e = c->first, *next; e; e = next) { /* an earlier turn of this conversation that was not yet copied */
         next = e->next;
         if (!e->kept && is_of(e, key) && e->n <= key->n && common(e->tokens, e->n, key->tokens, key->n) == e->n) forget(c, e);
     }
@@ -146,7 +148,7 @@ static entry *oldest_noted(serve_conversations *c)
     return found;
 }
 
-/* The copy of `saved` is complete, or failed (data NULL). */
+/* Stores the complete copy of `saved`; data NULL: the copy failed. */
 static void keep(serve_conversations *c, void *data, size_t n_data, size_t n)
 {
     entry *e = c->saved;
@@ -156,7 +158,7 @@ static void keep(serve_conversations *c, void *data, size_t n_data, size_t n)
     pthread_mutex_lock(&c->lock);
     if (data && n >= SERVE_CONVERSATION_LEAST && make_room(c, n_data, e)) {
         c->n_noted -= e->n;
-        e->n = n; /* the cache may have lost its end */
+        e->n = n; /* the cache may have lost the end of the sequence */
         e->kept = true;
         e->data = data;
         e->n_data = n_data;
@@ -171,10 +173,10 @@ static void keep(serve_conversations *c, void *data, size_t n_data, size_t n)
     aerie_free(data);
 }
 
-/* Begins to copy the oldest noted entry, or goes on with one, for about this many seconds. */
+/* Copies the oldest noted entry, or continues a copy, for about this many seconds. */
 static void keep_on(serve_conversations *c, aerie_session *session, double seconds)
 {
-    enum { AT_ONCE = 16 }; /* positions between two looks at the clock */
+    enum { AT_ONCE = 16 }; /* positions between two checks of the clock */
     const double start = app_now();
     bool done = false;
     void *data = NULL;
@@ -193,7 +195,7 @@ static void keep_on(serve_conversations *c, aerie_session *session, double secon
             return;
         }
     if (!done) return;
-    (void)aerie_saving_finish(c->saving, &data, &n_data, &n, NULL); /* all is saved, so this cannot fail */
+    (void)aerie_saving_finish(c->saving, &data, &n_data, &n, NULL); /* everything is saved, so this cannot fail */
     keep(c, data, n_data, n);
 }
 
@@ -209,9 +211,9 @@ bool serve_conversations_keep(serve_conversations *c, aerie_session *session, si
 struct serve_conversation_return {
     serve_conversations *c;
     serve_conversation_key key;
-    size_t there;           /* tokens that the cache has already */
-    uint64_t noted_by;      /* the clock at that time: entries noted before are copied out first */
-    size_t n_saved, cut;    /* tokens of the entry; of these, those that the request does not share */
+    size_t there;           /* tokens that are in the cache already */
+    uint64_t noted_by;      /* value of the clock then: entries noted earlier are copied out first */
+    size_t n_saved, cut;    /* tokens of the entry, and how many of these the request does not share */
     aerie_loading *loading;
 };
 
@@ -222,7 +224,7 @@ serve_conversation_return *serve_conversations_find(serve_conversations *c, cons
     pthread_mutex_lock(&c->lock);
     const bool found = best(c, key, &n) != NULL;
     pthread_mutex_unlock(&c->lock);
-    serve_conversation_return *r = found ? calloc(1, sizeof *r) : NULL; /* without memory it is computed again */
+    serve_conversation_return *r = found ? calloc(1, sizeof *r) : NULL; /* without memory, the prompt is computed again */
     if (!r) return NULL;
     r->c = c, r->key = *key;
     pthread_mutex_lock(&c->returning);
@@ -242,7 +244,7 @@ bool serve_conversation_wanted(serve_conversation_return *r, aerie_session *sess
     return e && n >= r->there + SERVE_CONVERSATION_LEAST / 2;
 }
 
-/* Returns the entry of a file, if it still has one. Called under the lock. */
+/* Returns the entry of a file; NULL if it is gone. Called under the lock. */
 static entry *by_name(serve_conversations *c, uint64_t scope, const char *name)
 {
     for (entry *e = c->first; e; e = e->next)
@@ -250,8 +252,8 @@ static entry *by_name(serve_conversations *c, uint64_t scope, const char *name)
     return NULL;
 }
 
-/* A file that cannot be used counts as missing; it is removed, so that nobody tries again. Not if the same conversation has
- * been copied anew meanwhile. */
+/* Treats a file that cannot be used as missing, and removes it so that no later request tries it. It stays if the conversation
+ * was copied again meanwhile. */
 static void discard(serve_conversations *c, uint64_t scope, const char *name)
 {
     pthread_mutex_lock(&c->lock);
@@ -271,7 +273,8 @@ bool serve_conversation_prepare(serve_conversation_return *r, aerie_session *ses
     char path[SERVE_CONVERSATION_PATH] = "", name[sizeof ((entry *)0)->name] = "";
     pthread_mutex_lock(&c->lock);
     entry *e = best(c, &r->key, &n);
-    if (e && n < r->there + SERVE_CONVERSATION_LEAST / 2) e = NULL; /* another entry than the one wanted, which is gone */
+    if (e && n < r->there + SERVE_CONVERSATION_LEAST / 2) e = NULL; /* the chosen entry is gone, and this one has too few
+                                                                     * tokens */
     const bool in_memory = e && e->data;
     r->n_saved = e ? e->n : 0;
     r->cut = e ? e->n - n : 0;
@@ -300,14 +303,14 @@ bool serve_conversation_prepare(serve_conversation_return *r, aerie_session *ses
 
 bool serve_conversation_restore(serve_conversation_return *r, aerie_session *session, double seconds)
 {
-    enum { AT_ONCE = 64 }; /* positions between two looks at the clock */
+    enum { AT_ONCE = 64 }; /* positions between two checks of the clock */
     serve_conversations *c = r->c;
     const double start = app_now();
     const serve_conversation_key *key = &r->key;
     size_t n_loaded = 0;
     bool done = false;
     const entry *noted = oldest_noted(c);
-    if (noted && noted->used <= r->noted_by) { /* what is restored may evict these from the cache */
+    if (noted && noted->used <= r->noted_by) { /* restoring may evict these from the cache */
         keep_on(c, session, seconds);
         return true;
     }
@@ -316,7 +319,7 @@ bool serve_conversation_restore(serve_conversation_return *r, aerie_session *ses
     if (!done) return true;
     const size_t now = aerie_session_prefix_find(session, key->scope, key->adapters, key->n_adapters, key->tokens, key->n);
     pthread_mutex_lock(&c->lock);
-    /* all of it was restored and nothing gained: the rest needs state that was cut off */
+    /* everything was restored without gain: the rest of the sequence needs state that was cut off */
     if (n_loaded >= r->n_saved && now <= r->there && r->cut && r->cut < c->vain_cut) c->vain_cut = r->cut;
     c->figures.n_restored += now > r->there;
     c->figures.n_restored_tokens += now > r->there ? now - r->there : 0;

@@ -7,7 +7,7 @@
 #include "serve/models/models.h"
 
 enum { IDLE_MS = 50 };
-#define COPY_SECONDS 0.003 /* seconds that requests may have to wait because a conversation is being copied */
+#define COPY_SECONDS 0.003 /* longest time in seconds that requests wait because a conversation is being copied */
 
 /* ---- Slots ---------------------------------------------------------------------------------------------------- */
 
@@ -58,8 +58,9 @@ void serve_engine_ended(serve_choice *choice)
 
 /* ---- Submitting ------------------------------------------------------------------------------------------------ */
 
-/* Whether a client may add n answers although all places are taken: it has less than its equal part of them, which others that
- * came before have filled. So one client cannot shut others out. All together have at most twice the places. */
+/* Returns whether a client may add n answers although all places are taken: it has less than an equal share, because clients
+ * that
+ * came earlier have taken more. So one client cannot shut others out. The total is at most twice the places. */
 static bool is_owed(const serve_model *model, uint64_t client, uint32_t n, uint32_t most)
 {
     uint32_t own = 0, n_clients = 0;
@@ -114,7 +115,7 @@ static bool submit_one(serve_model *model, serve_choice *choice, aerie_request *
     *model->active_end = choice;
     model->active_end = &choice->next;
     model->n_active++;
-    choice->job->n_left++; /* its events take the model's lock before the job's: none has come yet */
+    choice->job->n_left++; /* events take the model's lock before the job's, so none has arrived yet */
     return true;
 }
 
@@ -154,14 +155,14 @@ bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *requ
 {
     restore(model, job, request);
     job->submitted = app_now();
-    pthread_mutex_lock(&job->lock); /* before the model's: events, which take them one by one, wait */
+    pthread_mutex_lock(&job->lock); /* taken before the model's lock, so that events, which take both in turn, wait */
     pthread_mutex_lock(&model->lock);
     bool ok = has_room(model, request->client, job->n, error);
     request->group = job->id = ++model->n_jobs;
     for (uint32_t i = 0; ok && i < job->n; i++) ok = submit_one(model, &job->choices[i], request, error);
     pthread_mutex_unlock(&model->lock);
     pthread_mutex_unlock(&job->lock);
-    return ok; /* serve_job_free cancels those that were submitted */
+    return ok; /* serve_job_free cancels the ones that were submitted */
 }
 
 /* ---- Stepping ---------------------------------------------------------------------------------------------------- */
@@ -169,11 +170,11 @@ bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *requ
 static void run_errands(serve_model *model)
 {
     pthread_mutex_lock(&model->lock);
-    serve_errand *left = model->errands; /* functions added meanwhile run after the next pass */
+    serve_errand *left = model->errands; /* functions that are added meanwhile run after the next pass */
     model->errands = NULL;
     while (left) {
         serve_errand *errand = left;
-        left = errand->next; /* it is on the stack of the thread that waits for it */
+        left = errand->next; /* it is on the stack of the thread that waits for it, so it must be read first */
         pthread_mutex_unlock(&model->lock);
         errand->run(model->session, errand->user);
         pthread_mutex_lock(&model->lock);
@@ -204,7 +205,7 @@ static void note_kv(serve_model *model)
     atomic_store(&model->kv_used, use.n_used);
 }
 
-/* Returns the tokens that may stay in the KV cache only, while requests run: a quarter of its positions. */
+/* Returns how many tokens may stay in the KV cache uncopied while requests run: a quarter of its positions. */
 static size_t n_most_noted(const serve_model *model)
 {
     return (size_t)atomic_load(&model->kv_page) * atomic_load(&model->kv_pages) / 4;
@@ -214,7 +215,7 @@ static void *step_all(void *user)
 {
     serve_model *model = user;
     aerie_error error;
-    bool copies = false; /* without requests, conversations are copied, and the next request waits for a slice at most */
+    bool copies = false; /* while idle, conversations are copied in slices, and a new request waits for at most one */
     note_kv(model);
     while (!atomic_load(&model->stop)) {
         run_errands(model);
@@ -225,7 +226,7 @@ static void *step_all(void *user)
             continue;
         }
         atomic_store(&model->step_began, app_now());
-        if (aerie_session_step(model->session, &error) != AERIE_OK) /* running requests were told; the session goes on */
+        if (aerie_session_step(model->session, &error) != AERIE_OK) /* the running requests were told; the session continues */
             app_note("'%s': a pass failed: %s", model->name, error.text);
         note_kv(model);
         atomic_store(&model->last_step, app_now());
@@ -235,7 +236,7 @@ static void *step_all(void *user)
     return NULL;
 }
 
-/* NULL: no conversations are kept, or memory is short. */
+/* Returns NULL if no conversations are kept, or if memory is short. */
 static serve_conversations *open_conversations(const serve_model *model)
 {
     const app_serve_options *o = model->server->o;
@@ -279,7 +280,7 @@ int serve_engine_start(serve_model *model)
     model->active = NULL;
     model->active_end = &model->active;
     model->n_active = 0;
-    model->may_submit = !atomic_load(&model->server->stopping); /* which is set before serve_models_stop takes the lock */
+    model->may_submit = !atomic_load(&model->server->stopping); /* `stopping` is set before serve_models_stop takes the lock */
     pthread_mutex_unlock(&model->lock);
     if (pthread_create(&model->thread, NULL, step_all, model) == 0) return APP_DONE;
     model->slots = NULL;

@@ -1,4 +1,4 @@
-/* facts.c - implements facts.h. Reads the heads of files with the library's own reader, because aerie.h reads models only. */
+/* facts.c - implements facts.h. Reads the headers of files with the library's own reader, because aerie.h only reads models. */
 #define _XOPEN_SOURCE 700
 #include "serve/models/facts.h"
 
@@ -17,7 +17,8 @@ enum { N_PARTS = 64, PART_BYTES = 1 << 16 };
 
 /* ---- The digest ------------------------------------------------------------------------------------------------- */
 
-/* Whether a name is "sha256-" or nothing, then 64 digits, then ".gguf" or nothing. */
+/* Finds the digest in a file name: "sha256-" or nothing, then 64 digits, then ".gguf" or nothing. Returns false if the name has
+ * another form. */
 static bool digest_by_name(const char *path, char out[65])
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -74,7 +75,7 @@ static void find_type(const ae_gguf *gguf, serve_facts *f)
     for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
         const ae_gguf_tensor *tensor = ae_gguf_tensor_at(gguf, i);
         uint64_t n = 1;
-        for (int d = 0; d < 4; d++) n *= (uint64_t)tensor->ne[d]; /* the reader checked the product */
+        for (int d = 0; d < 4; d++) n *= (uint64_t)tensor->ne[d]; /* cannot overflow: the reader checked the product */
         elements[tensor->type] += n;
         f->n_params += n;
     }
@@ -114,7 +115,7 @@ serve_facts serve_facts_get(serve_model *m)
     if (f.digest[0] && f.n_bytes == st.st_size && f.changed.tv_sec == st.st_mtim.tv_sec &&
         f.changed.tv_nsec == st.st_mtim.tv_nsec)
         return f;
-    f = read_facts(m->path, &st); /* without the lock: another thread may do the same meanwhile */
+    f = read_facts(m->path, &st); /* read without the lock: another thread may do the same meanwhile */
     pthread_mutex_lock(&m->lock);
     m->facts = f;
     pthread_mutex_unlock(&m->lock);

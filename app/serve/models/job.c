@@ -33,7 +33,7 @@ serve_job *serve_job_create(serve_model *model, serve_use *use, uint32_t n)
     return job;
 }
 
-/* Called by the reader, who holds the lock. */
+/* Wakes the thread that waits for the job. The caller holds the lock. */
 static void ring(serve_job *job)
 {
     const uint64_t one = 1;
@@ -43,11 +43,12 @@ static void ring(serve_job *job)
     }
 }
 
-/* Waits until the reader is woken or something happens to the client (NULL: it is not watched). Returns true if the client is
- * gone. */
+/* Waits until the thread is woken, or until something happens to the client (NULL: it is not watched). Returns true if the
+ * client
+ * is gone. */
 static bool wait_for(const serve_job *job, const serve_call *call, double seconds)
 {
-    const bool half_closed = call && serve_call_half_closed(call); /* which poll would report at once, again and again */
+    const bool half_closed = call && serve_call_half_closed(call); /* poll would report this at once, again and again */
     struct pollfd fds[2] = {{.fd = job->bell, .events = POLLIN},
                             {.fd = call ? call->socket : -1, .events = half_closed ? 0 : POLLRDHUP}};
     uint64_t count;
@@ -158,7 +159,7 @@ static serve_event *copy_event(const serve_choice *choice, const aerie_token_eve
     return copy;
 }
 
-/* Puts a list of events onto the queue. first NULL: there was no memory for one. */
+/* Appends a list of events to the queue. first NULL: there was no memory for an event. */
 static void put(serve_job *job, serve_event *first, serve_event **end, bool last)
 {
     pthread_mutex_lock(&job->lock);
@@ -170,7 +171,7 @@ static void put(serve_job *job, serve_event *first, serve_event **end, bool last
     }
     job->n_left -= last;
     ring(job);
-    pthread_mutex_unlock(&job->lock); /* after the last event the job may be gone */
+    pthread_mutex_unlock(&job->lock); /* after its last event another thread may free the job */
 }
 
 static bool waits_for_rows(const serve_choice *choice)
@@ -194,7 +195,7 @@ static void release(serve_choice *choice)
 static void keep_token(serve_choice *choice, int32_t token)
 {
     int32_t *grown = choice->kept ? app_grow(choice->kept, choice->n_kept, &choice->capacity, sizeof *grown) : NULL;
-    if (!grown) return; /* this slot cannot be saved then */
+    if (!grown) return; /* without memory, this slot cannot be saved */
     choice->kept = grown;
     grown[choice->n_kept++] = token;
 }
@@ -208,7 +209,7 @@ bool serve_job_on_token(void *user, const aerie_token_event *event)
     serve_event *copy = copy_event(choice, event);
     if (last) {
         choice->stats = *event->stats;
-        serve_engine_ended(choice); /* it leaves its slot; the model no longer refers to it */
+        serve_engine_ended(choice); /* the choice leaves its slot, and the model no longer refers to it */
     } else {
         if (choice->last_token > 0) serve_latency_count(choice->latencies, now - choice->last_token);
         else choice->first_token = now;
@@ -231,7 +232,7 @@ void serve_job_on_row(void *user, size_t i_request, size_t position, const float
     serve_choice *choice = user;
     aerie_logprob top[AERIE_MAX_LOGPROBS];
     aerie_token_event event = {.text = "", .top = top};
-    if (position + 1 >= choice->n_scored) return; /* the tokens of the answer bring their own */
+    if (position + 1 >= choice->n_scored) return; /* tokens of the answer come with their own log-probabilities */
     event.token = choice->scored[position + 1];
     event.logprob = aerie_logprobs(logits, choice->n_vocab, event.token, choice->n_top, top, &event.n_top);
     serve_event *copy = copy_event(choice, &event);

@@ -125,7 +125,7 @@ static void put_label(page *p, const char *name)
     for (size_t length, n = strlen(name); n; name += length, n -= length) {
         uint32_t code;
         length = app_utf8_char(name, n, &code);
-        if (!length) put(p, "\\\\x%02x", (unsigned char)*name), length = 1; /* files may have any name, the page is UTF-8 */
+        if (!length) put(p, "\\\\x%02x", (unsigned char)*name), length = 1; /* files may have any name, but the page is UTF-8 */
         else if (*name == '"' || *name == '\\') put(p, "\\%c", *name);
         else if (*name == '\n') put(p, "\\n");
         else put(p, "%.*s", (int)length, name);
@@ -154,7 +154,8 @@ static void by_depth(page *p, const char *name, const char *help, size_t offset)
     for (size_t i = 0; i < p->n; i++) {
         const uint64_t *at = (const uint64_t *)(const void *)((const char *)&p->scenes[i].f + offset);
         for (size_t k = 0; k < AERIE_MAX_DRAFT; k++) {
-            if (k && !p->scenes[i].f.drafted_at[k]) continue; /* the first is told before any draft: a series begins at 0 */
+            if (k && !p->scenes[i].f.drafted_at[k]) continue; /* the first one is listed before any draft, so that a series
+                                                               * begins at 0 */
             put(p, "%s{", name);
             put_label(p, p->scenes[i].name);
             put(p, ",position=\"%zu\"} %llu\n", k, (unsigned long long)at[k]);
@@ -162,7 +163,7 @@ static void by_depth(page *p, const char *name, const char *help, size_t offset)
     }
 }
 
-/* The size of the KV cache, for balancers that route by it. */
+/* Writes the size of the KV cache, by which balancers route. */
 static void cache_config(page *p)
 {
     static const char name[] = "vllm:cache_config_info";

@@ -1,16 +1,14 @@
-/* metrics.h - what the server counts, for /metrics in Prometheus' text format, by the names that vLLM and llama.cpp's server
- * have.
- *
- * Invariant: counters never fall, also when a model is unloaded and loaded again.
- */
+/* metrics.h - the server's counters, which /metrics shows in Prometheus' text format under the names that vLLM and llama.cpp's
+ * server use.
+ * Invariant: counters never fall, not even when a model is unloaded and loaded again. */
 #ifndef AERIE_APP_SERVE_MODELS_METRICS_H
 #define AERIE_APP_SERVE_MODELS_METRICS_H
 
 #include "serve/models/job.h"
 
-/* A histogram; its sum is the sum of exact values. */
+/* A histogram with the exact sum of its values. */
 typedef struct serve_histogram {
-    uint64_t counts[SERVE_N_LATENCIES]; /* the last one: beyond all bounds */
+    uint64_t counts[SERVE_N_LATENCIES]; /* the last one counts values beyond all bounds */
     double sum;
 } serve_histogram;
 
@@ -22,8 +20,9 @@ typedef struct serve_figures {
     double prompt_seconds, decode_seconds;
     serve_histogram first_token, whole; /* seconds from submission */
     serve_histogram between;            /* seconds from token to token */
-    uint64_t n_most;                    /* tokens of the longest sequence */
-    uint64_t n_restored, n_restored_tokens, n_damaged; /* of conversations (conversations.h), up to when it was unloaded last */
+    uint64_t n_most;                    /* most tokens of a sequence */
+    uint64_t n_restored, n_restored_tokens, n_damaged; /* counts of conversations (conversations.h) until the model was last
+                                                        * unloaded */
 } serve_figures;
 
 /* Sorts latencies between tokens into counts [SERVE_N_LATENCIES]. */

@@ -14,7 +14,7 @@
 
 #include "serve/http/systemd.h"
 #include "setup/lookup.h"
-#include "formats/kind.h" /* aerie.h does not say what lies beside models */
+#include "formats/kind.h" /* kinds of files, which aerie.h does not tell apart */
 
 enum { RETRY_SECONDS = 15, WAIT_SECONDS = 120 };
 
@@ -26,7 +26,7 @@ const char *serve_state_name(serve_state state)
 
 /* ---- The list ----------------------------------------------------------------------------------------------- */
 
-/* The name of "DIR/NAME-00001-of-00003.gguf" is NAME: returns its length; it begins at *start. */
+/* Finds the name of a model: NAME in "DIR/NAME-00001-of-00003.gguf". Returns its length; it begins at *start. */
 static size_t name_of(const char *path, const char **start)
 {
     const char *slash = strrchr(path, '/');
@@ -55,7 +55,7 @@ static int add_model(serve_models *models, const char *name, size_t n_name, cons
     return APP_DONE;
 }
 
-/* Parses [NAME=]FILE. A file whose own name contains '=' is found first; app_pull_models does the same. */
+/* Parses [NAME=]FILE. If a file with '=' in its name exists, the whole text is the file, as in app_pull_models. */
 static int add_given(serve_models *models, const char *given, const char *alias)
 {
     const char *equals = strchr(given, '='), *name;
@@ -71,7 +71,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Returns a model's file, or the first of its files. */
+/* Returns whether the file is a model, or the first part of one. */
 static bool is_model_file(const char *name)
 {
     const size_t n = strlen(name);
@@ -152,12 +152,12 @@ int serve_models_create(serve_models *models, serve_server *server)
     if (!bad && models->n > 1 && server->options->loras.n)
         bad = app_error(APP_USAGE, "--lora adapts one model, but there are %zu", models->n);
     if (!bad) bad = choose_default(models);
-    for (size_t i = 0; i < models->n; i++) { /* the list does not move any more */
+    for (size_t i = 0; i < models->n; i++) { /* the list does not move any more, so pointers into it are valid */
         pthread_mutex_init(&models->items[i].lock, NULL);
         pthread_mutex_init(&models->items[i].embed_lock, NULL);
         pthread_cond_init(&models->items[i].changed, NULL);
     }
-    if (!bad && o->models.n) { /* set from the start: /health must not report that all is well */
+    if (!bad && o->models.n) { /* set at the start, so that /health does not report success too early */
         models->items[0].state = SERVE_LOADING;
         models->items[0].startup = true;
     }
@@ -187,9 +187,9 @@ static int open_model(serve_model *m)
     const double start = app_now();
     *o = *m->server->options;
     o->model = m->path;
-    /* clients below their equal part may exceed a full queue (engine.c); 0 is the library's own number */
+    /* clients with less than an equal share may exceed a full queue (engine.c); 0: the library's default */
     o->session.n_waiting = m->server->o->max_queue ? 2 * m->server->o->max_queue + o->session.n_seqs : 1;
-    o->conversation = true; /* a model without a template gets the plain one */
+    o->conversation = true; /* a model without a template gets the default one */
     int bad = app_models_load(&m->models, o, app_wants_draft(type));
     if (bad) return bad;
     bad = app_need_text(&m->models, o);
@@ -217,7 +217,7 @@ static int open_model(serve_model *m)
     return bad;
 }
 
-/* Called under the lock, which is released meanwhile. */
+/* Loads a model. Called under the lock, which is released meanwhile. */
 static void load(serve_models *models, serve_model *m)
 {
     m->state = SERVE_LOADING;
@@ -228,7 +228,7 @@ static void load(serve_models *models, serve_model *m)
     m->failed_at = m->last_used = app_now();
     if (!bad) m->n_loaded = ++models->n_loads;
     m->keep = models->server->o->sleep_idle;
-    m->startup = m->startup && bad; /* the server ends then, and /health never reports that all is well */
+    m->startup = m->startup && bad; /* the server will end, so /health must not report success */
     pthread_cond_broadcast(&models->changed);
 }
 
@@ -261,7 +261,7 @@ static void *load_first(void *user)
 void serve_models_start(serve_models *models)
 {
     if (!models->server->o->models.n) {
-        serve_notify("READY=1"); /* models are loaded when asked for */
+        serve_notify("READY=1"); /* models are loaded when they are requested */
         return;
     }
     models->has_starter = pthread_create(&models->starter, NULL, load_first, models) == 0;
@@ -280,7 +280,7 @@ static serve_model *oldest_idle(serve_models *models)
     return oldest;
 }
 
-/* Whether the model may be loaded beside those that are loaded. */
+/* Returns whether the model may be loaded in addition to the loaded ones. */
 static bool fits(const serve_models *models, const serve_model *wanted, uint64_t available)
 {
     const app_serve_options *o = models->server->o;
@@ -293,11 +293,11 @@ static bool fits(const serve_models *models, const serve_model *wanted, uint64_t
         bytes += m->bytes;
         n++;
     }
-    if (n == 1) return true; /* it is the only one: loading it shows whether it fits */
+    if (n == 1) return true; /* no other model is loaded: loading shows whether it fits */
     return (!o->models_max || n <= o->models_max) && (!budget || bytes <= budget) && (!available || wanted->bytes <= available);
 }
 
-/* Memory of the part of a model that reads images; 0: it has none that can be used. */
+/* Returns the memory of the part of a model that reads images; 0 if it has none that can be used. */
 static uint64_t tower_bytes(const app_options *o, const char *model)
 {
     app_options of_model = *o;
@@ -312,7 +312,7 @@ static uint64_t tower_bytes(const app_options *o, const char *model)
     return status == AERIE_OK ? p.weight_bytes + p.session_bytes : 0;
 }
 
-/* Finds how much memory it takes, and how much the machine has left now. */
+/* Estimates the model's memory, and measures how much the machine has left. */
 static uint64_t plan(serve_models *models, serve_model *m)
 {
     const app_options *o = models->server->options;
@@ -325,7 +325,8 @@ static uint64_t plan(serve_models *models, serve_model *m)
     return p.available_bytes;
 }
 
-/* Whether the file contains a model. The file is mapped and nothing is copied, so this takes hardly any memory. */
+/* Opens the file to see whether it contains a model; returns 0 if it does. The file is mapped and nothing is copied, so this
+ * takes hardly any memory. */
 static int open_file(const serve_model *m)
 {
     const app_options *o = m->server->options;
@@ -345,7 +346,7 @@ static int open_file(const serve_model *m)
     return app_report(APP_LOADING, status, &error);
 }
 
-/* Whether other models may be unloaded for this one, that is, whether its file can be loaded at all. Called under the lock,
+/* Returns whether the model's file can be loaded at all, so that other models may be unloaded for it. Called under the lock,
  * which is released while the file is opened. */
 static bool may_replace(serve_models *models, serve_model *m, uint64_t available, serve_error *error)
 {
@@ -370,7 +371,8 @@ static bool may_replace(serve_models *models, serve_model *m, uint64_t available
     return true;
 }
 
-/* Called under the lock. Returns false if all other models are in use: wait and try again. */
+/* Unloads models to make room. Called under the lock. Returns false if all other models are in use; the caller then waits and
+ * tries again. */
 static bool make_room(serve_models *models, serve_model *m)
 {
     while (!fits(models, m, plan(models, m))) {
@@ -386,15 +388,15 @@ static bool make_room(serve_models *models, serve_model *m)
 
 static serve_model *named_model(serve_models *models, const char *name)
 {
-    const char *tag = strchr(name, ':');                   /* as ollama's clients write it: "name:latest" */
+    const char *tag = strchr(name, ':');                   /* ollama's clients write "name:latest" */
     const size_t n = tag && strcmp(tag, ":latest") == 0 ? (size_t)(tag - name) : strlen(name);
     for (size_t i = 0; i < models->n; i++)
         if (strlen(models->items[i].name) == n && memcmp(models->items[i].name, name, n) == 0) return &models->items[i];
     return NULL;
 }
 
-/* Returns the model of a request that names none: --default-model, or the first -m; else the model that was loaded last, among
- * those that are loaded if any is; before the first one is loaded, the first that is not known to be broken. */
+/* Returns the model for a request that names none: --default-model, or the first -m; else the one that was loaded last, if
+ * possible one that is still loaded; before any is loaded, the first one that is not known to be broken. */
 static serve_model *default_model(serve_models *models)
 {
     serve_model *best = &models->items[models->i_default];
@@ -412,7 +414,7 @@ static serve_model *default_model(serve_models *models)
 
 serve_model *serve_models_find(serve_models *models, const char *name)
 {
-    if (models->n == 1) return &models->items[0]; /* clients call the only model by any name */
+    if (models->n == 1) return &models->items[0]; /* with a single model, any name is accepted */
     return name ? named_model(models, name) : default_model(models);
 }
 
@@ -441,7 +443,7 @@ static void wait_a_while(serve_models *models)
     pthread_cond_timedwait(&models->changed, &models->lock, &until);
 }
 
-/* Called under the lock. Returns false with the reason. */
+/* Makes the model ready for use. Called under the lock. Returns false with the reason. */
 static bool get_ready(serve_models *models, serve_model *m, const serve_call *call, serve_error *error)
 {
     const double end = app_now() + WAIT_SECONDS;
@@ -486,7 +488,7 @@ serve_model *serve_models_take(serve_models *models, const char *name, const ser
         unknown_model(name, error);
         return NULL;
     }
-    while (!ready && m != last) { /* a request that names no model tries the next one while there is any */
+    while (!ready && m != last) { /* a request without a name tries the next model, as long as there is one */
         *error = (serve_error){0};
         pthread_mutex_lock(&models->lock);
         ready = get_ready(models, m, call, error);
@@ -543,8 +545,8 @@ void serve_models_give(serve_models *models, serve_model *m)
 
 void serve_models_sleep(serve_models *models)
 {
-    if (models->server->options->machines) return; /* the other processes end with the first process's model, and do not come
-                                                    * back */
+    if (models->server->options->machines) return; /* the other processes end together with the first one's model and do not
+                                                    * start again */
     pthread_mutex_lock(&models->lock);
     for (size_t i = 0; i < models->n; i++) {
         serve_model *m = &models->items[i];

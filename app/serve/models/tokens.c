@@ -122,7 +122,7 @@ bool serve_token_number(void *user, size_t i, app_text *out)
     return serve_json_add(out, number_of(t->items[i].logprob));
 }
 
-/* Among tokens with the same text, the likeliest counts. */
+/* Of tokens with the same text, the likeliest one counts. */
 bool serve_token_map(void *user, size_t i, app_text *out)
 {
     const serve_tokens *t = user;

@@ -1,8 +1,6 @@
-/* tokens.h - tokens of an answer that are still to be sent: their log-probabilities and whether they were drafted.
- *
- * As JSON they take about a hundred times the memory, so numbers are kept, and written as JSON when they are sent. Owns: the
- * numbers. Does not own: which of them a dialect sends, and where (chat.c, completion.c, llama.c).
- */
+/* tokens.h - tokens of an answer that are still to be sent, with their log-probabilities and whether they were drafted.
+ * As JSON they take about a hundred times the memory, so they are stored as numbers, and written as JSON when they are sent.
+ * Owns the numbers. Which of them a dialect sends, and where, is up to the dialect (chat.c, completion.c, llama.c). */
 #ifndef AERIE_APP_SERVE_MODELS_TOKENS_H
 #define AERIE_APP_SERVE_MODELS_TOKENS_H
 
@@ -11,10 +9,10 @@
 typedef struct serve_token {
     int32_t token;
     uint32_t depth; /* 0: decoded; k: the k-th of an accepted draft */
-    float logprob; /* NAN: there is none (the first token of a prompt) */
+    float logprob; /* NAN for the first token of a prompt, which has none */
     uint32_t n_top;
-    size_t top;    /* the first of them in tops */
-    size_t offset; /* bytes of the choice's tokens before it, as text in JSON */
+    size_t top;    /* index of its first alternative in `tops` */
+    size_t offset; /* bytes of the choice's earlier tokens, as text in JSON */
 } serve_token;
 
 typedef struct serve_tokens {
@@ -25,7 +23,7 @@ typedef struct serve_tokens {
     aerie_logprob *tops; /* [n_tops] owned */
     size_t n_tops, tops_capacity;
     size_t offset; /* of the next one */
-    size_t first_offset; /* the offset that serve_token_offset gives for the first */
+    size_t first_offset; /* the offset of the first token, as serve_token_offset writes it */
 } serve_tokens;
 
 /* Keeps a token with at most n_top of its likeliest alternatives. Returns false if memory is short. */
@@ -34,8 +32,8 @@ bool serve_tokens_add(serve_tokens *tokens, const serve_event *event, uint32_t n
 void serve_tokens_clear(serve_tokens *tokens);
 void serve_tokens_free(serve_tokens *tokens);
 
-/* A serve_entry with serve_tokens as user: writes {"id", "token", "bytes", "logprob", "top_logprobs"} as in chat
- * completions. */
+/* Writes {"id", "token", "bytes", "logprob", "top_logprobs"} as in chat completions. Is a serve_entry; the user is a
+ * serve_tokens. */
 bool serve_token_logprob(void *tokens, size_t i, app_text *out);
 /* Writes the id. */
 bool serve_token_id(void *tokens, size_t i, app_text *out);

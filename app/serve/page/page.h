@@ -12,7 +12,7 @@ typedef struct serve_page_file {
 
 extern const serve_page_file serve_page_files[]; /* ends with a path of NULL */
 
-/* The headers sent with these files: nothing may be loaded from other places, and nothing is inline. */
+/* The headers of these files: nothing may be loaded from other origins, and scripts and styles must not be inline. */
 #define SERVE_PAGE_POLICY                                                                                                      \
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "            \
     "form-action 'none'; frame-ancestors 'none'"

@@ -1,5 +1,5 @@
-/* answer.c - implements answer.h: held bytes, deltas, text between tags, sections of calls.
- * answer_call.c reads single calls. */
+/* answer.c - implements answer.h: held bytes, deltas, text between tags, sections of calls. answer_call.c reads single
+ * calls. */
 #include "serve/parse/answer_int.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static void give(answer_parser *p, const answer_event *event)
     if (!p->stopped && !p->failed && !p->params.sink(p->params.user, event)) p->stopped = true;
 }
 
-/* Returns the bytes of an incomplete character at the end of text. */
+/* Returns the number of bytes at the end of text that belong to an incomplete character. */
 static size_t incomplete(const char *text, size_t n)
 {
     for (size_t back = 1; back <= 3 && back <= n; back++) {
@@ -36,7 +36,7 @@ static void flush(answer_parser *p, bool whole)
     p->out.n = keep;
 }
 
-/* Follows the arguments reported so far, to know what is missing at the end. */
+/* Tracks the arguments reported so far, to know what is missing at the end. */
 static void follow(answer_parser *p, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) answer_value_byte(&p->told, text[i], &p->scratch);
@@ -60,7 +60,7 @@ void answer_tell(answer_parser *p, answer_kind kind, const char *text, size_t n)
     if (kind == ANSWER_ARGUMENTS) follow(p, text, n);
 }
 
-/* Completes arguments that broke off, so that they are JSON and can be part of the conversation. */
+/* Completes arguments that broke off, so that they are valid JSON and can be sent back in the conversation. */
 static void complete_arguments(answer_parser *p)
 {
     p->scratch.n = 0;
@@ -131,7 +131,7 @@ bool answer_skip_space(answer_parser *p)
     return p->pos < p->held.n;
 }
 
-/* Removes what has been reported once it is the greater part, so that each byte is moved a bounded number of times. */
+/* Removes the reported bytes once they are the greater part, so that each byte is moved a bounded number of times. */
 static void compact(answer_parser *p)
 {
     if (p->from < 4096 || p->from < p->held.n / 2) return;
@@ -196,7 +196,7 @@ static answer_step enter_section(answer_parser *p, const char *tag, size_t n)
 {
     const answer_format *f = p->format;
     const bool is_item = (f->item && !strcmp(tag, f->item)) || (f->function && !strcmp(tag, answer_function_tags.item));
-    if (!is_item) p->pos += n; /* an item's own tag is read by the section */
+    if (!is_item) p->pos += n; /* the section reads an item's own tag */
     p->any = false;
     p->tagged = true;
     p->state = answer_section;
@@ -205,7 +205,7 @@ static answer_step enter_section(answer_parser *p, const char *tag, size_t n)
 
 static answer_step answer_maybe(answer_parser *p);
 
-/* Parses "to=NAME<|message|>": the recipient, which is the model itself or somebody else. */
+/* Parses "to=NAME<|message|>": the recipient is the model itself or somebody else. */
 static answer_step at_recipient(answer_parser *p)
 {
     const answer_tags *t = p->tags;
@@ -250,7 +250,7 @@ static answer_step at_mark(answer_parser *p, const answer_mark *mark)
         tell_text(p, p->solid);
         p->from = p->pos += mark->n;
         answer_to_text(p, false, true);
-        if (p->tags->recipient) p->fresh = true; /* a message has ended, or one begins */
+        if (p->tags->recipient) p->fresh = true; /* a message has ended or begins */
         return ANSWER_ON;
     case ANSWER_MARK_RECIPIENT: return at_recipient(p);
     default:
@@ -259,7 +259,7 @@ static answer_step at_mark(answer_parser *p, const answer_mark *mark)
     }
 }
 
-/* Finds the mark at pos, in *mark; -1: too early to tell; 0: none. */
+/* Finds the mark at pos. Returns 1 with *mark, 0 if there is none, -1 if more text is needed. */
 static int find_mark(const answer_parser *p, const answer_mark **mark)
 {
     for (size_t i = 0; i < p->n_marks; i++) {
@@ -272,8 +272,8 @@ static int find_mark(const answer_parser *p, const answer_mark **mark)
     return 0;
 }
 
-/* Whether the text after the tag at pos, within reasoning, looks like a call and not like a remark about tags. -1: too
- * early. */
+/* Returns whether the text after the tag at pos, inside reasoning, looks like a call and not like a remark about tags; -1: more
+ * text is needed. */
 static int like_a_call(const answer_parser *p, const answer_mark *mark)
 {
     const answer_format *f = p->format;
@@ -299,8 +299,9 @@ static int like_a_call(const answer_parser *p, const answer_mark *mark)
     return early ? -1 : 0;
 }
 
-/* Returns a call inside reasoning, from `from` on: it is a part of the reasoning if that is closed after it. If the answer ends
- * before that, the model forgot the closing tag, and it is a call. */
+/* Parses what may be a call inside reasoning, from `from` on. If the reasoning is closed after it, it belongs to the reasoning.
+ * If
+ * the answer ends before that, the model forgot the closing tag, and it is a call. */
 static answer_step answer_maybe(answer_parser *p)
 {
     for (; p->pos < p->held.n; p->pos++) {
@@ -363,7 +364,7 @@ static bool is_name_byte(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || (unsigned char)c >= 0x80;
 }
 
-/* Between calls: finds the next call, the end of the section, or neither. */
+/* Parses the text between calls: finds the next call, the end of the section, or neither. */
 answer_step answer_section(answer_parser *p)
 {
     const answer_format *f = p->format, *tags = &answer_function_tags;
@@ -372,7 +373,7 @@ answer_step answer_section(answer_parser *p)
                                    f->list ? "```" : NULL};
     for (;;) {
         if (!answer_skip_space(p)) return p->ended ? ANSWER_FAIL : ANSWER_NEED;
-        for (size_t i = 0; p->any && i < ANSWER_MAX_TEXTS && f->open[i]; i++) { /* a further section; '[' may begin one */
+        for (size_t i = 0; p->any && i < ANSWER_MAX_TEXTS && f->open[i]; i++) { /* another section; '[' may begin one */
             const int at = answer_at(p, f->open[i]);
             if (at < 0) return ANSWER_NEED;
             if (!at) continue;
@@ -418,7 +419,7 @@ answer_step answer_section(answer_parser *p)
 
 /* ---- Parsers ----------------------------------------------------------------------------------------- */
 
-/* Text that turned out not to be a call becomes content; the search for tags continues after it. */
+/* Turns text that was not a call after all into content; the search for tags continues after it. */
 static void fall_back(answer_parser *p)
 {
     const bool was_open = p->open, had_calls = p->any && !p->open && p->state == answer_section;
@@ -490,7 +491,7 @@ bool answer_end(answer_parser *p, bool cut)
         p->ended = true;
         p->cut = cut;
         run(p);
-        if (p->open || (p->state != answer_text && p->state != answer_harmony)) { /* in a call, or between calls */
+        if (p->open || (p->state != answer_text && p->state != answer_harmony)) { /* inside a call, or between calls */
             p->pos = p->held.n;
             fall_back(p);
         }

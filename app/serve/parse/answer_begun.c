@@ -1,4 +1,4 @@
-/* answer_begun.c - where an answer begins: inside reasoning that the prompt has opened, or after text that a client gave. */
+/* answer_begun.c - where an answer begins: inside reasoning that the prompt has opened, or after text from the client. */
 #include <string.h>
 
 #include "serve/parse/answer_int.h"
@@ -70,7 +70,7 @@ bool answer_continue(app_text *before, app_text *after, const answer_params *par
     size_t n_space;
     const char *tag = opening_tag(tags, text, n, &n_space);
     *n_skip = tag && opened ? n_space + strlen(tag) : 0;
-    if (!tags || tag || (opened && closes(tags, text, n))) return true; /* the text ends the reasoning, or begins it */
+    if (!tags || tag || (opened && closes(tags, text, n))) return true; /* the text ends the reasoning or begins it */
     const bool ends = tags->close && (reasons || opened);
     bool ok = true;
     if (ends && !opened) ok = add(before, tags->open[0]) && add(before, "\n");

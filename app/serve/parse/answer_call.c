@@ -1,4 +1,5 @@
-/* answer_call.c - reads one call of a tool: an object, a name with JSON, or Python's syntax. answer_params.c: tags. */
+/* answer_call.c - reads one tool call: a JSON object, a name with JSON, or Python's syntax. answer_params.c reads arguments in
+ * tags. */
 #include <string.h>
 
 #include "serve/parse/answer_int.h"
@@ -39,7 +40,7 @@ static bool is_name_byte(char c)
            (c && strchr("_-.:/", c));
 }
 
-/* Makes text[0..n), without spaces around it, the name. Returns false if it is not a valid name. */
+/* Sets the name to text[0..n) without surrounding spaces. Returns false if it is not a valid name. */
 static bool take_name(answer_parser *p, const char *text, size_t n)
 {
     while (n && is_space(text[0])) text++, n--;
@@ -52,7 +53,7 @@ static bool take_name(answer_parser *p, const char *text, size_t n)
     return true;
 }
 
-/* In "functions.name:0" the part in the middle is the name, and the whole is the id. */
+/* Reads "functions.name:0": the middle part is the name, and the whole is the id. */
 static bool take_kimi_name(answer_parser *p, const char *text, size_t n)
 {
     while (n && is_space(text[0])) text++, n--;
@@ -110,7 +111,7 @@ answer_step answer_name(answer_parser *p)
     if (end < 0) return end == -1 ? ANSWER_NEED : ANSWER_FAIL;
     const char *text = p->held.data + p->name_at;
     const char *tag = ends[end];
-    if (p->part == 2) { /* attributes after the name, which say nothing */
+    if (p->part == 2) { /* attributes after the name have no meaning */
         p->pos += strlen(tag);
         return named(p);
     }
@@ -144,7 +145,7 @@ answer_step answer_name(answer_parser *p)
     return named(p);
 }
 
-/* After <sep>: the arguments, if the name came before it; otherwise the name and the end of the line. */
+/* Reads what follows <sep>: the arguments if the name came before it, else the name and the end of the line. */
 answer_step answer_deepseek_name(answer_parser *p)
 {
     static const char *const ends[ANSWER_MAX_TEXTS] = {"\n"};
@@ -169,7 +170,7 @@ answer_step answer_call_ends(answer_parser *p)
     return ANSWER_ON;
 }
 
-/* Reads bytes of the value at pos, and appends the result to out; if `expresses`, that counts as reported. */
+/* Reads bytes of the value at pos, and appends the result to out. `expresses`: the result counts as reported. */
 static answer_value_result read_value(answer_parser *p, app_text *out, bool expresses)
 {
     answer_value_result result = ANSWER_VALUE_MORE;
@@ -183,7 +184,7 @@ static answer_value_result read_value(answer_parser *p, app_text *out, bool expr
     return result;
 }
 
-/* The same, reported as arguments. */
+/* Reads bytes of the value and reports them as arguments. */
 answer_value_result answer_tell_value(answer_parser *p)
 {
     p->word.n = 0;
@@ -253,8 +254,9 @@ static json_t *read_json(answer_parser *p, const char *text, size_t n)
     return json;
 }
 
-/* Parses p->word as JSON, which the caller frees. Returns NULL if it is not JSON or contains a NUL, or if the parser has
- * failed. */
+/* Returns the string that p->word contains as JSON; the caller frees *json. NULL if it is not a JSON string or contains a NUL,
+ * or
+ * if the parser has failed. */
 static const char *word_string(answer_parser *p, json_t **json)
 {
     *json = read_json(p, p->word.data, p->word.n);
@@ -277,7 +279,7 @@ static int key_of(const answer_parser *p, const char *key)
     return is_one_of(key, ids) ? KEY_ID : KEY_OTHER;
 }
 
-/* A call without tags may have only the keys of calls, so that other JSON is recognised early. */
+/* Returns whether a call without tags may have this key. So other JSON is recognized early. */
 static bool fits_bare(const answer_parser *p, const char *key)
 {
     static const char *const keys[] = {"name", "type", "function", "parameters", "arguments", "id", NULL};
@@ -312,7 +314,7 @@ static answer_step object_key(answer_parser *p)
     return good ? ANSWER_ON : ANSWER_FAIL;
 }
 
-/* Returns arguments given as a string: unchanged if they are an object, otherwise as far as they go. NULL: out of memory. */
+/* Returns arguments that were given as a string: unchanged if they are an object, else completed. NULL: out of memory. */
 static const char *inner_object(answer_parser *p, const char *text)
 {
     json_t *inner = text ? read_json(p, text, strlen(text)) : NULL;
@@ -323,7 +325,7 @@ static const char *inner_object(answer_parser *p, const char *text)
     return answer_repair(&p->word, text ? text : "", text ? strlen(text) : 0) ? p->word.data : NULL;
 }
 
-/* Called when a value of the object is complete. */
+/* Handles a complete value of the object. */
 static bool object_value(answer_parser *p)
 {
     json_t *json = NULL;
@@ -453,7 +455,7 @@ static answer_step python_name(answer_parser *p)
     return ANSWER_ON;
 }
 
-/* Returns the key of a positional argument: the schema's keys in their order. */
+/* Reports the key of a positional argument: keys are taken from the schema in order. */
 static bool tell_position(answer_parser *p)
 {
     const json_t *properties = json_object_get(answer_tool_schema(p->tool), "properties");
@@ -482,7 +484,7 @@ static answer_step python_argument(answer_parser *p)
     return ANSWER_ON;
 }
 
-/* Reads "key=", or a word that is a value. */
+/* Reads "key=", or a word that is itself a value. */
 static answer_step python_key(answer_parser *p)
 {
     while (p->pos < p->held.n && is_identifier(p->held.data[p->pos]))

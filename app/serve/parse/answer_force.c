@@ -1,5 +1,5 @@
-/* answer_force.c - calls that fit the tools' schemas: for an answer that must be a call, the end of the prompt and the schema
- * of the rest; for one that may hold calls, what may follow the beginning of a call. */
+/* answer_force.c - calls that fit the tools' schemas. For an answer that must be a call, it makes the end of the prompt and the
+ * schema of the rest; for one that may contain calls, what may follow the beginning of a call. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static bool move_references(json_t *json, const char *path, int depth)
     return true;
 }
 
-/* Returns the schema of a tool's arguments, as a part of a schema at `path` (a JSON pointer). */
+/* Returns the schema of a tool's arguments, to be placed at `path` (a JSON pointer) of another schema. */
 static json_t *arguments_schema(const json_t *tool, const char *path)
 {
     const json_t *schema = answer_tool_schema(tool);
@@ -77,7 +77,8 @@ static json_t *any_schema(const answer_format *f, const json_t *tools)
     return list ? json_pack("{s:o}", "anyOf", list) : NULL;
 }
 
-/* Whether the template's prompt ends inside reasoning, which is then closed. */
+/* Appends the beginning of the call to the prefix. If the template's prompt ends inside reasoning, the reasoning is closed
+ * first. */
 static bool add_prefix(answer_forced *forced, const answer_params *params, const char *tag, const char *name)
 {
     app_text text = {0};
@@ -125,7 +126,7 @@ void answer_forced_free(answer_forced *forced)
 
 /* ---- Calls that an answer makes by itself ----------------------------------------------------------------- */
 
-/* Returns schemas: any object with name and arguments, a list of these, then each tool's arguments. */
+/* Kinds of schemas: any object with name and arguments, a list of these, each tool's arguments. */
 enum { SCHEMA_OBJECT, SCHEMA_LIST, SCHEMA_TOOLS };
 
 static bool make_schema(answer_lazy *lazy, const answer_params *params, size_t i)
@@ -147,7 +148,7 @@ static bool make_schema(answer_lazy *lazy, const answer_params *params, size_t i
     return lazy->schemas[i] != NULL;
 }
 
-/* Adds one part of a head, with the name and the digit filled in. */
+/* Adds a part for one head, with the name and the digit filled in. */
 static bool add_part(answer_lazy *lazy, const answer_params *params, const char *head, size_t schema, const char *name,
                      int digit)
 {

@@ -1,7 +1,5 @@
-/* answer_format.c - the formats of tool calls and reasoning, and how a template tells which one it is.
- *
- * Source: the models' own chat templates (how they render an assistant's turn with tool_calls) and their model cards.
- */
+/* answer_format.c - the formats of tool calls and reasoning, and how a template shows which one it uses.
+ * Source: the models' own chat templates (how they render an assistant's turn with tool_calls) and their model cards. */
 #include <string.h>
 
 #include "serve/parse/answer_int.h"
@@ -127,7 +125,7 @@ static const answer_format formats[] = {
      .arguments_key = "parameters"},
     {.name = "tool_code", .marks = {"tool_code"}, .open = {"```tool_code"}, .close = "```", .head = ANSWER_HEAD_PYTHON,
      .force_object = NULL},
-    /* chosen by name only: templates have no mark of them */
+    /* chosen by name only, because templates show no mark of it */
     {.name = "pythonic", .open = {"<|python_start|>"}, .close = "<|python_end|>", .bare = true, .list = true,
      .head = ANSWER_HEAD_PYTHON, .special = true},
     {.name = "generic", .json = true, .bare = true, .list = true, .force_object = ""},
@@ -218,7 +216,7 @@ answer_style answer_style_detect(const char *text, size_t n)
         style.format = &formats[i];
         break;
     }
-    /* LFM2's templates leave the rendering of calls to the caller, which has them as text */
+    /* LFM2's templates expect calls as text from the caller */
     if (!strcmp(style.format->name, "plain") && contains(text, n, "List of tools: ["))
         style.format = answer_format_named("lfm2");
     for (size_t i = 0; i < N_TAGS && !style.tags; i++)

@@ -17,7 +17,7 @@ enum { BETWEEN, HEADER, BODY, ARGUMENTS };
 
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-/* Finds which of all tags is at pos: its index; -1: too early; -2: none. */
+/* Finds the tag at pos among all tags. Returns its index; -1 if more text is needed; -2 if there is none. */
 static int tag_at(const answer_parser *p, const char *const *all)
 {
     if (p->held.data[p->pos] != '<') return -2;
@@ -59,7 +59,7 @@ static const char *word_after(const char *text, size_t n, const char *label, siz
 
 static bool is_word(const char *word, size_t n, const char *what) { return n == strlen(what) && !memcmp(word, what, n); }
 
-/* Whether the recipient is a tool; other recipients are people. */
+/* Reads the recipient. Returns whether it is a tool; others are people. */
 static bool take_recipient(answer_parser *p, const char *text, size_t n)
 {
     size_t n_to;
@@ -90,7 +90,7 @@ static answer_step header(answer_parser *p)
     if (take_recipient(p, text, n)) {
         answer_begin_call(p);
         p->part = ARGUMENTS;
-        p->name_at = 0; /* no byte of the arguments was seen */
+        p->name_at = 0; /* no byte of the arguments has been read */
         return ANSWER_ON;
     }
     if (analysis && p->params.keep_reasoning) answer_tell(p, ANSWER_CONTENT, p->held.data + p->from, p->pos - p->from);

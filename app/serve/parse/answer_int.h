@@ -1,9 +1,8 @@
-/* answer_int.h - what the files of the parser of answers share.
- *
- * Bytes that were not reported yet are held: held.data[from .. held.n). A state reads them from `pos` on and either takes some
- * or waits for more. Where a state fails, [from .. pos) becomes content and the search for tags goes on at `pos`: nothing is
- * read twice, so time is linear, and nothing is lost.
- */
+/* answer_int.h - what the files of the answer parser share.
+ * Bytes that were not reported yet are held in held.data[from .. held.n). A state reads them from `pos` on and either takes
+ * some
+ * or waits for more. If a state fails, [from .. pos) becomes content and the search for tags continues at `pos`: nothing is
+ * read twice, so time is linear, and nothing is lost. */
 #ifndef AERIE_APP_SERVE_PARSE_ANSWER_INT_H
 #define AERIE_APP_SERVE_PARSE_ANSWER_INT_H
 
@@ -11,8 +10,8 @@
 #include "serve/parse/answer_value.h"
 
 #define ANSWER_MAX_NAME 256  /* bytes of a tool's name */
-#define ANSWER_MAX_HEAD 1024 /* limit of a name with the text around it, of a parameter's name, of harmony's headers */
-#define ANSWER_MAX_GAP 64    /* bytes of white space that are skipped to see what follows a tag */
+#define ANSWER_MAX_HEAD 1024 /* limit of a name with its surrounding text, of a parameter's name, and of harmony's headers */
+#define ANSWER_MAX_GAP 64    /* bytes of white space that may come before the text that follows a tag */
 #define ANSWER_MAX_TEXTS 4
 #define ANSWER_MAX_HEADS 5
 #define ANSWER_MAX_MARKS 24
@@ -30,41 +29,43 @@ typedef enum answer_body {
     ANSWER_BODY_JSON,   /* arguments as JSON */
     ANSWER_BODY_PARAMS, /* a tag for each */
     ANSWER_BODY_LOOSE,  /* {key:value} */
-    ANSWER_BODY_XML,    /* an element named like each parameter, and nested elements inside */
+    ANSWER_BODY_XML,    /* an element with the name of each parameter, possibly with nested elements */
 } answer_body;
 
 struct answer_format {
     const char *name;
     const char *marks[3];               /* a template with all of them has this format */
-    const char *open[ANSWER_MAX_TEXTS]; /* begin a section of calls in the text; none: the whole answer is the section */
-    const char *close, *close2;         /* end the section; NULL: whatever is not a call does */
-    const char *item, *item_close;      /* around a call; NULL: nothing */
-    const char *ends[ANSWER_MAX_TEXTS]; /* end a name; one that also begins or ends a body is not taken */
+    const char *open[ANSWER_MAX_TEXTS]; /* begin a section of calls; none: the whole answer is the section */
+    const char *close, *close2;         /* end the section; NULL: anything that is not a call ends it */
+    const char *item, *item_close;      /* around a call; NULL: none */
+    const char *ends[ANSWER_MAX_TEXTS]; /* end a name; one that also begins or ends a body is left to be read again */
     answer_head head;
     answer_body body;
-    bool json;     /* also reads calls as {"name":, "arguments":} */
+    bool json;     /* also reads calls of the form {"name":, "arguments":} */
     bool keyed;    /* {"name": {arguments}} */
     bool function; /* also reads <function=name>..., with JSON or with parameters */
-    bool bare;     /* the answer may begin with a call without any tag: its first byte is '{' or '[' */
+    bool bare;     /* the answer may begin with a call without a tag, whose first byte is '{' or '[' */
     bool list;     /* commas, brackets and fences between calls are skipped */
-    bool breaks_reasoning; /* its tags are control tokens: they count within reasoning too */
+    bool breaks_reasoning; /* its tags are control tokens, so they count inside reasoning, too */
     bool special;          /* its tags may be control tokens */
-    bool short_ids;        /* nine letters and digits, which Mistral's templates demand */
-    const char *mark;      /* around strings of a LOOSE body */
+    bool short_ids;        /* ids have nine letters and digits, as Mistral's templates demand */
+    const char *mark;      /* the mark around strings of a LOOSE body */
     const char *param, *key_end, *value, *value_close; /* <param>key<key_end><value>text<value_close>; value may be NULL */
-    bool lines;            /* values are on lines of their own */
+    bool lines;            /* values are on separate lines */
     bool cdata;            /* values may stand in <![CDATA[...]]> */
     bool escaped;          /* names are written with &quot; and &amp; */
-    const char *attributes; /* attributes after a name, up to this mark, are skipped */
-    const char *block, *block_close; /* around all arguments as JSON */
-    /* tool_choice: what the prompt ends with, before an object with `name_key` and `arguments_key`; before the arguments alone
-     * (%s: the name). NULL: cannot be */
+    const char *attributes; /* skips attributes after a name, up to this mark */
+    const char *block, *block_close; /* around all arguments, which are JSON */
+    /* For tool_choice: the end of the prompt before an object with `name_key` and `arguments_key`, and before the arguments
+     * alone (%s:
+     * the name). NULL: not possible. */
     const char *force_object, *force_arguments;
     const char *name_key, *arguments_key; /* NULL: "name", "arguments" */
-    /* tool_choice auto: after one of `triggers` (none: one of `open`) the text must go on like one of `heads`. %s is a tool's
-     * name, and its arguments follow; %d a digit; %o an object with name and arguments, %l a list of them. No heads: the text
-     * is unrestricted.
-     */
+    /* For tool_choice auto: after one of `triggers` (none: one of `open`) the text must continue like one of `heads`. In a
+     * head, %s is
+     * a tool's name, followed by its arguments; %d a digit; %o an object with name and arguments, %l a list of them. Without
+     * heads
+     * the text is unrestricted. */
     const char *triggers[2], *heads[ANSWER_MAX_HEADS];
 };
 
@@ -73,13 +74,13 @@ struct answer_tags {
     const char *marks[2];   /* a template with one of them has these tags */
     const char *open[2], *close;
     const char *skip[4];    /* tags around the text that have no meaning */
-    const char *recipient;  /* before the recipient of a message, up to `recipient_end`: open[0] is a message to the model
+    const char *recipient;  /* comes before the recipient of a message, which `recipient_end` ends; open[0] addresses the model
                              * itself */
     const char *recipient_end;
-    const char *then;       /* ends the reasoning and begins the text; NULL: `close` */
-    const char *begin;      /* the beginning of a text without reasoning before it; NULL: nothing */
+    const char *then;       /* ends the reasoning and begins the text; NULL: `close` does */
+    const char *begin;      /* begins a text without reasoning before it; NULL: nothing does */
     bool special;           /* may be control tokens */
-    bool anywhere;          /* also valid after text; the others count only after white space */
+    bool anywhere;          /* also recognized after text; the others only after white space */
 };
 
 typedef enum answer_step { ANSWER_ON, ANSWER_NEED, ANSWER_FAIL } answer_step;
@@ -90,7 +91,7 @@ typedef enum answer_action {
     ANSWER_MARK_CLOSE,
     ANSWER_MARK_SKIP,
     ANSWER_MARK_SECTION,
-    ANSWER_MARK_MAYBE, /* a section within reasoning */
+    ANSWER_MARK_MAYBE, /* a section inside reasoning */
     ANSWER_MARK_RECIPIENT,
 } answer_action;
 
@@ -105,8 +106,8 @@ struct answer_parser {
     const answer_format *format;
     const answer_tags *tags;
     answer_state *state;
-    bool ended, failed, stopped; /* no byte follows; memory ran out; the sink returned false */
-    bool cut;                    /* it ended because of a limit */
+    bool ended, failed, stopped; /* no more bytes come; memory was short; the sink returned false */
+    bool cut;                    /* a limit ended the answer */
     app_text held;
     size_t from, pos;
 
@@ -115,23 +116,23 @@ struct answer_parser {
     answer_kind out_kind;
 
     /* text */
-    bool reasoning, fresh, trim; /* in it; no content since the start or a call; white space is dropped */
-    size_t solid;                       /* text up to here is certain */
+    bool reasoning, fresh, trim; /* inside reasoning; no content since the start or a call; white space is dropped */
+    size_t solid;                       /* the text up to here is final */
     answer_mark marks[ANSWER_MAX_MARKS];
     size_t n_marks;
     bool first[256];
 
     /* the call */
-    bool open, any;        /* an event CALL waits for its CALL_END; this section has had one */
+    bool open, any;        /* a CALL event waits for its CALL_END; this section has had a call */
     size_t n_calls, name_at, name_end;
     bool tagged;           /* the section began with a tag */
     char name[ANSWER_MAX_NAME + 1];
     char id[64];
     const json_t *tool;    /* its entry, or NULL */
     answer_value value;
-    app_text word;         /* a key, a name, an id: as JSON */
+    app_text word;         /* a key, a name or an id, as JSON */
     app_text arguments;    /* arguments that came before the name */
-    answer_value told;     /* the arguments as reported */
+    answer_value told;     /* state of the arguments as they were reported */
     app_text scratch;
     bool telling;          /* some of them were */
     bool has_arguments, has_name, nested, string_value;
@@ -139,20 +140,20 @@ struct answer_parser {
     int key;
     int part;              /* of states with parts */
     app_text closer;       /* XML: the closing tag of the parameter */
-    int depth;             /* XML: its opening tags that are not closed */
-    const answer_format *closing; /* the format whose tags end the call being read */
+    int depth;             /* XML: number of its open tags */
+    const answer_format *closing; /* the format whose tags end the current call */
 };
 
 /* ---- answer.c ---- */
 void answer_tell(answer_parser *p, answer_kind kind, const char *text, size_t n); /* joins deltas */
-/* Reports CALL with p->name; an empty id creates one. What was held up to pos counts as reported. */
+/* Reports CALL with p->name; without an id it creates one. Bytes held up to pos count as reported. */
 void answer_begin_call(answer_parser *p);
-/* Reports CALL_END; what was held up to pos counts as reported. */
+/* Reports CALL_END. Bytes held up to pos count as reported. */
 void answer_end_call(answer_parser *p, bool complete);
-/* Whether `text` is at pos: 1, 0, or -1 if it is too early to tell. Takes nothing. */
+/* Compares the bytes at pos with `text` without taking them. Returns 1, 0, or -1 if more bytes are needed. */
 int answer_at(const answer_parser *p, const char *text);
 int answer_at_place(const answer_parser *p, size_t place, const char *text);
-bool answer_skip_space(answer_parser *p); /* false: nothing is left to look at */
+bool answer_skip_space(answer_parser *p); /* false: no bytes are left */
 void answer_to_text(answer_parser *p, bool reasoning, bool trim);
 answer_state answer_text, answer_section;
 
@@ -161,7 +162,8 @@ answer_state answer_name, answer_object, answer_arguments, answer_params_state, 
 answer_step answer_object_begin(answer_parser *p);
 answer_step answer_name_begin(answer_parser *p, const answer_format *format);
 answer_step answer_arguments_begin(answer_parser *p);
-/* Reads up to one of `ends`: returns its index, and the bytes of the name in *n; -1: too early; -2: too long. */
+/* Reads up to one of `ends`. Returns its index and the length of the name in *n; -1 if more text is needed; -2 if it is too
+ * long. */
 int answer_find_end(answer_parser *p, const char *const *ends, size_t *n);
 void answer_tell_arguments(answer_parser *p, const char *text);
 answer_step answer_call_ends(answer_parser *p); /* the call is complete; another one may follow */
@@ -177,7 +179,7 @@ void answer_tell_key(answer_parser *p, const char *key, size_t n); /* {"key": or
 answer_step answer_params_end(answer_parser *p);
 
 /* ---- answer_type.c ---- */
-typedef enum answer_type { /* how a value without quotes is meant */
+typedef enum answer_type { /* how a value without quotes is read */
     ANSWER_TYPE_UNKNOWN,
     ANSWER_TYPE_STRING,
     ANSWER_TYPE_NULLABLE, /* a string or null */
@@ -185,8 +187,8 @@ typedef enum answer_type { /* how a value without quotes is meant */
     ANSWER_TYPE_LIST,     /* an array, or null */
     ANSWER_TYPE_OBJECT,
 } answer_type;
-/* Returns the schema of member `key` (NULL: of the items) of a value that `schema` describes; `schema` is a part of `root`.
- * NULL: none. */
+/* Returns the schema of member `key` (NULL: of the items) of a value that `schema` describes, or NULL. `schema` is a part of
+ * `root`. */
 const json_t *answer_schema_of(const json_t *root, const json_t *schema, const char *key);
 answer_type answer_schema_type(const json_t *root, const json_t *schema);
 

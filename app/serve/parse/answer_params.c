@@ -66,8 +66,8 @@ static answer_step next_param(answer_parser *p)
     return ANSWER_FAIL;
 }
 
-/* Whether an attribute after the key says that the value is a string: string="true" or type="string"; -1: no attribute says
- * it. */
+/* Reads an attribute after the key that says whether the value is a string: string="true" or type="string". Returns -1 without
+ * one. */
 static int type_attribute(const char *text, size_t n)
 {
     static const char *const names[] = {" string=\"", " type=\""}, *const words[] = {"true\"", "string\""};
@@ -91,7 +91,7 @@ static bool unescape(app_text *out, const char *text, size_t n)
     return true;
 }
 
-/* Sets what ends the value: p->closer is a, then b and c. */
+/* Sets the closing tag of the value: a, then b and c. */
 static bool set_closer(answer_parser *p, const char *a, const char *b, const char *c)
 {
     p->closer.n = 0;
@@ -99,7 +99,7 @@ static bool set_closer(answer_parser *p, const char *a, const char *b, const cha
            app_text_add(&p->closer, c, strlen(c));
 }
 
-/* Puts the key's bytes into p->arguments, and the type of its value into p->key. */
+/* Reads the key into p->arguments, and the type of its value into p->key. */
 static answer_step param_key(answer_parser *p)
 {
     const answer_format *f = p->closing;
@@ -130,7 +130,7 @@ static answer_step param_key(answer_parser *p)
     return ANSWER_ON;
 }
 
-/* Reports a value of unknown type: as JSON if it can be read as JSON, otherwise as a string. */
+/* Reports a value of unknown type: as JSON if it is valid JSON, else as a string. */
 static void put_untyped(answer_parser *p, int type, const char *text, size_t n, app_text *out)
 {
     const char *bytes = text;
@@ -147,7 +147,7 @@ static void put_untyped(answer_parser *p, int type, const char *text, size_t n, 
     if (result == ANSWER_VALUE_MORE && answer_value_end(&v, out)) result = ANSWER_VALUE_DONE;
     bool whole = i == left && result == ANSWER_VALUE_DONE;
     if (type == ANSWER_TYPE_NULLABLE) whole = whole && out->n == begin + 4 && !memcmp(out->data + begin, "null", 4);
-    /* a quoted text is a string with quotes unless the type says otherwise */
+    /* the quotes belong to the string unless the type says otherwise */
     if (!whole || (type < ANSWER_TYPE_OTHER && strchr("\"'(", bytes[0]))) {
         out->n = begin;
         if (!app_text_add(out, "\"", 1) || !answer_escape(out, text, n) || !app_text_add(out, "\"", 1)) p->failed = true;
@@ -163,8 +163,9 @@ static void tell_untyped(answer_parser *p, const char *text, size_t n)
     p->word.n = 0;
 }
 
-/* Whether another value or the end of the call follows a value's closing tag at pos: 1, 0; -1: too early. Other text shows that
- * the tag is a part of the value. */
+/* Returns whether another value or the end of the call follows a value's closing tag at pos: 1 or 0; -1 if more text is needed.
+ * If
+ * other text follows, the tag belongs to the value. */
 static int at_next(const answer_parser *p)
 {
     const answer_format *f = p->closing;
@@ -182,7 +183,7 @@ static int at_next(const answer_parser *p)
     return early ? -1 : 0;
 }
 
-/* Whether pos is at the end of a value: 1, and its tag is taken; 0: no; -1: too early. */
+/* Returns whether pos is at the end of a value: 1, and its tag is taken; 0; -1 if more text is needed. */
 static int at_value_end(answer_parser *p)
 {
     const answer_format *f = p->closing;
@@ -223,7 +224,7 @@ static answer_step param_string(answer_parser *p)
     return ANSWER_ON;
 }
 
-/* Holds the value until it ends, because its type shows only then. */
+/* Holds the value until its end, because only that shows its type. */
 static answer_step param_other(answer_parser *p)
 {
     int at = 0;
@@ -264,7 +265,7 @@ static answer_step param_value(answer_parser *p)
         if (p->held.data[p->pos] == '\n') p->pos++;
     }
     p->name_at = p->pos;
-    if (p->key == ANSWER_TYPE_NULLABLE) { /* held only while it may be null */
+    if (p->key == ANSWER_TYPE_NULLABLE) { /* held only as long as it may be null */
         if (p->pos == p->held.n) return ANSWER_NEED;
         if (!strchr("nN", p->held.data[p->pos])) p->key = ANSWER_TYPE_STRING;
     }
@@ -279,8 +280,8 @@ static answer_step param_value(answer_parser *p)
 
 /* ---- An element for each value ------------------------------------------------------------------------------ */
 
-/* Whether the tag at pos belongs to an element named like the parameter: 1 opens it, 2 closes it; 0: another tag; -1: too
- * early. */
+/* Compares the tag at pos with an element named like the parameter: 1 opens it, 2 closes it, 0 is another tag; -1: more text is
+ * needed. */
 static int xml_tag(answer_parser *p)
 {
     const size_t n = strlen(p->closing->param);
@@ -299,7 +300,7 @@ static const char *find(const char *text, size_t n, const char *what, size_t n_w
     return NULL;
 }
 
-/* Reads the element at the beginning of text[0..n): its name and content. Returns the bytes that it takes; 0: there is none. */
+/* Reads the name and the content of the element at the beginning of text[0..n). Returns its length; 0 if there is none. */
 static size_t xml_element(const char *ns, const char *text, size_t n, const char **key, size_t *n_key, const char **inner,
                           size_t *n_inner)
 {
@@ -347,7 +348,7 @@ static bool xml_elements(answer_parser *p, const json_t *schema, answer_type typ
     return false;
 }
 
-/* Returns the content of an element as JSON: elements, or a value without quotes. */
+/* Converts the content of an element to JSON: elements, or a value without quotes. */
 static void xml_value(answer_parser *p, const json_t *schema, const char *text, size_t n, int depth, app_text *out)
 {
     const answer_type type = answer_schema_type(answer_tool_schema(p->tool), schema);

@@ -1,4 +1,4 @@
-/* answer_type.c - whether a value written without quotes is a string, according to the tool's schema. */
+/* answer_type.c - decides by the tool's schema whether a value written without quotes is a string. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@ enum { STRING = 1, NOTHING = 2, OTHER = 4, LIST = 8, OBJECT = 16, ANY = 31, MAX_
 
 typedef struct search {
     const json_t *root;
-    int depth, n_steps; /* of schemas looked at: references may lead in circles */
+    int depth, n_steps; /* of the schemas visited: references may form circles */
 } search;
 
 static unsigned named(const char *name)
@@ -31,7 +31,7 @@ static unsigned of_value(const json_t *value)
     }
 }
 
-/* Follows a reference such as "#/$defs/Name"; NULL: it leads nowhere. */
+/* Follows a reference such as "#/$defs/Name". Returns NULL if its target does not exist. */
 static const json_t *referred(const json_t *root, const char *path)
 {
     if (*path++ != '#') return NULL;
@@ -77,7 +77,7 @@ static unsigned of_enum(const json_t *values)
     return all ? all : ANY;
 }
 
-/* Returns the types that the schema allows: all its keywords must allow them. */
+/* Returns the types that the schema allows: those that all its keywords allow. */
 static unsigned of_schema(search *t, const json_t *schema)
 {
     if (!json_is_object(schema) || t->depth == MAX_DEPTH || ++t->n_steps > MAX_STEPS) return ANY;
@@ -105,7 +105,7 @@ answer_type answer_schema_type(const json_t *root, const json_t *schema)
     return (fits & ~(unsigned)NOTHING) == OBJECT ? ANSWER_TYPE_OBJECT : ANSWER_TYPE_OTHER;
 }
 
-/* Combines the members of lists of schemas, all or any of which must hold. */
+/* Finds the schema of a member, also in lists of schemas of which all or any must hold. */
 static const json_t *find_schema(search *t, const json_t *schema, const char *key)
 {
     static const char *const lists[] = {"allOf", "anyOf", "oneOf"};

@@ -66,11 +66,11 @@ void answer_value_begin(answer_value *v, bool loose, const char *mark)
 
 static void drop_comma(answer_value *v)
 {
-    if (!v->loose) v->n_pending -= v->n_gap; /* what is dropped is not pending */
+    if (!v->loose) v->n_pending -= v->n_gap; /* dropped bytes are not pending */
     v->n_gap = 0;
 }
 
-/* Writes the comma that a further item needs, and the white space after it. */
+/* Writes the comma before another item, and the white space after it. */
 static void put_comma(answer_value *v, app_text *out)
 {
     put(v, out, v->gap, v->n_gap);
@@ -108,7 +108,7 @@ static answer_value_result close_container(answer_value *v, char c, app_text *ou
     const char open = v->stack[v->depth - 1];
     if (c != (open == '{' ? '}' : open == '[' ? ']' : ')')) return ANSWER_VALUE_BAD;
     v->depth--;
-    drop_comma(v); /* before the end it says nothing; in JSON there is none */
+    drop_comma(v); /* a comma before the end has no meaning, and JSON allows none */
     put(v, out, c == '}' ? "}" : "]", 1);
     return value_ends(v, true);
 }
@@ -231,7 +231,7 @@ static void escape_byte(answer_value *v, char c, app_text *out)
     }
 }
 
-/* Reads one more character of \uNNNN or \xNN. An escape that breaks off is text. Returns true if c was used. */
+/* Reads one more digit of \uNNNN or \xNN. An incomplete escape is text. Returns true if c was used. */
 static bool hex_byte(answer_value *v, char c, app_text *out)
 {
     if (is_hex(c)) {
@@ -248,7 +248,7 @@ static bool hex_byte(answer_value *v, char c, app_text *out)
     return is_hex(c);
 }
 
-/* Reads a string between marks: unchanged, up to the next mark. */
+/* Reads a string between marks, unchanged, up to the next mark. */
 static answer_value_result mark_string_byte(answer_value *v, char c, app_text *out)
 {
     if (c == v->mark[v->n_mark]) {
@@ -257,7 +257,7 @@ static answer_value_result mark_string_byte(answer_value *v, char c, app_text *o
         v->n_mark = 0, v->n_pending = 0;
         return string_ends(v, out);
     }
-    put_escaped(v, out, v->mark, v->n_mark); /* its first byte occurs in it once only */
+    put_escaped(v, out, v->mark, v->n_mark); /* the mark's first byte occurs only once in it */
     v->n_mark = 0, v->n_pending = 0;
     if (c == v->mark[0]) v->n_mark = 1, v->n_pending = 1;
     else put_escaped(v, out, &c, 1);
@@ -283,7 +283,7 @@ static answer_value_result string_byte(answer_value *v, char c, app_text *out)
         return ANSWER_VALUE_MORE;
     case IN_HEX:
         if (hex_byte(v, c, out)) return ANSWER_VALUE_MORE;
-        break; /* c is the string's next byte */
+        break; /* c belongs to the string */
     case IN_MARK: return mark_byte(v, c, out);
     case IN_MARK_STRING: return mark_string_byte(v, c, out);
     default: break;
@@ -377,7 +377,7 @@ bool answer_value_end(answer_value *v, app_text *out)
     }
 }
 
-/* Writes the end of a word, or all of it if nothing has been written. */
+/* Writes the end of a word, or the whole word if nothing was written. */
 static void close_word(answer_value *v, bool told, app_text *out)
 {
     static const char *const words[] = {"true", "false", "null"};

@@ -1,9 +1,9 @@
-/* template_reads.c - implements template_reads.h: words in the source of a template. */
+/* template_reads.c - implements template_reads.h by searching words in the source of a template. */
 #include "serve/parse/template_reads.h"
 
 #include <string.h>
 
-/* The names of a message's reasoning, the most usual first: where a template has several, it falls back to the others. */
+/* The names of a message's reasoning, the most common first: a template with several falls back to the later ones. */
 static const char *const names[] = {"reasoning_content", "reasoning", "thinking"};
 
 static bool is_word(char c)
@@ -11,7 +11,7 @@ static bool is_word(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* Whether one of the bytes `before`, then the word, then the end of the word occur. */
+/* Returns whether the text contains one of the bytes `before`, then the word, then the end of the word. */
 static bool has_word(const char *text, const char *word, const char *before)
 {
     const size_t n = strlen(word);
@@ -47,7 +47,7 @@ serve_reads serve_reads_of(const char *text)
     return r;
 }
 
-/* Returns a level that the template knows, next to the one that was asked for. */
+/* Returns the level that the template knows and that is nearest to the requested one. */
 static const char *nearest(const serve_reads *r, const char *effort)
 {
     static const char *const levels[] = {"minimal", "low", "medium", "high", "xhigh", "max"};
@@ -128,7 +128,7 @@ bool serve_reads_parts(const serve_reads *r, json_t *messages)
     return ok;
 }
 
-/* Adds a text or an object that is missing. */
+/* Adds an empty text or object if the member is missing. */
 static bool fill(json_t *function, const char *name, json_t *value)
 {
     if (!json_object_get(function, name)) return json_object_set_new(function, name, value) == 0;
@@ -154,7 +154,7 @@ static const char *type_of(const json_t *schema, int depth)
     return json_is_integer(value) ? "integer" : json_is_number(value) ? "number" : "string";
 }
 
-/* Templates write a type and a description of each parameter, and a type of the items of an array. */
+/* Fills in what templates write of each parameter: a type and a description, and for an array the type of its items. */
 static bool fill_parameter(json_t *schema)
 {
     const char *type = type_of(schema, 0);

@@ -1,8 +1,7 @@
-/* template_reads.h - what a chat template reads of a request: the variables that turn its thinking on and off, and the name
- * under which a message's reasoning is.
- *
- * Owns: how to recognise that in a template's source. Does not own: formats of answers (parse/answer_format.c), rendering.
- */
+/* template_reads.h - what a chat template reads from a request: the variables that turn its thinking on and off, and the name
+ * of the field with a message's reasoning.
+ * Owns the rules that recognize these in a template's source. Does not own formats of answers (parse/answer_format.c) or
+ * rendering. */
 #ifndef AERIE_APP_SERVE_PARSE_TEMPLATE_READS_H
 #define AERIE_APP_SERVE_PARSE_TEMPLATE_READS_H
 
@@ -12,29 +11,31 @@
 typedef enum serve_think { SERVE_THINK_DEFAULT, SERVE_THINK_OFF, SERVE_THINK_ON } serve_think;
 
 typedef struct serve_reads {
-    bool reasoning;      /* a variable of that name says whether to think; elsewhere it is a message's field */
+    bool reasoning;      /* a variable of that name decides whether to think; in other templates it is a field of a message */
     bool mode;           /* thinking_mode: "enabled", "disabled" */
     bool budget;         /* thinking_budget: 0 turns thinking off */
     bool effort_level;   /* thinking_effort */
     bool strength;       /* reasoning_strength */
     bool no_think;       /* reasoning_effort "no_think" turns thinking off, and is the default */
     bool parts;          /* a message's content may have parts of type "thinking" */
-    bool low, high;      /* the levels that the template names; one that names both may refuse others */
+    bool low, high;      /* the levels that the template names; a template with both may refuse others */
     bool medium, minimal, max, xhigh;
-    const char *message_reasoning; /* the field of a message; NULL: none */
+    const char *message_reasoning; /* the field of a message with its reasoning; NULL: none */
 } serve_reads;
 
 serve_reads serve_reads_of(const char *template_text);
-/* Sets the variables that ask for thinking or for none, and how much (effort; NULL: the template's default). Returns false if
+/* Sets the variables that turn thinking on or off and choose its amount (effort; NULL: the template's default). Returns false
+ * if
  * memory is short. */
 bool serve_reads_think(const serve_reads *reads, json_t *variables, serve_think think, const char *effort);
-/* Gives a message's reasoning, whatever name the client used, the name that the template reads; merge: joins the text of a
- * message with calls to it. Returns false if memory is short. */
+/* Renames a message's reasoning to the field that the template reads. merge: joins a message's text with its calls. Returns
+ * false
+ * if memory is short. */
 bool serve_reads_message(const serve_reads *reads, json_t *message, bool merge);
-/* Moves reasoning into the content where the template reads it there. Returns false if memory is short. */
+/* Moves reasoning into the content if the template reads it there. Returns false if memory is short. */
 bool serve_reads_parts(const serve_reads *reads, json_t *messages);
 
-/* Returns the tools without members that are null; whole: adds the members that templates expect of each tool. NULL: memory. */
+/* Returns the tools without null members; whole: with the members that templates expect in each tool. NULL: out of memory. */
 json_t *serve_reads_tools(const json_t *tools, bool whole);
 
 #endif

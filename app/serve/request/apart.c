@@ -1,4 +1,5 @@
-/* apart.c - implements apart.h. What decodes is the library's own function, whose pixels the public interface does not show. */
+/* apart.c - implements apart.h. Decodes with the library's internal function, because the public interface does not give
+ * pixels. */
 #define _GNU_SOURCE
 #include "serve/request/apart.h"
 
@@ -18,13 +19,13 @@
 #include "cli/commands.h"
 #include "image/image.h"
 
-/* What goes to the child before the image's bytes. */
+/* The header that goes to the child before the image's bytes. */
 typedef struct question {
     uint64_t n;
     aerie_image_limits limits;
 } question;
 
-/* What comes back before the pixels. */
+/* The header that comes back before the pixels. */
 typedef struct answer {
     int32_t status; /* aerie_status */
     uint32_t width, height;
@@ -37,7 +38,7 @@ typedef struct answer {
 #define HAS_FEATURE(x) 0
 #endif
 #if defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(address_sanitizer)
-#define HAS_SHADOW 1 /* a build for tests, which needs terabytes of addresses */
+#define HAS_SHADOW 1 /* a build with a sanitizer, which needs terabytes of addresses */
 #else
 #define HAS_SHADOW 0
 #endif
@@ -75,7 +76,7 @@ static void limit(int what, rlim_t most)
     (void)setrlimit(what, &(struct rlimit){most, most});
 }
 
-/* What the child cannot do from now on. */
+/* Limits what the child can do from now on. */
 static void confine(const question *q)
 {
     (void)close_range(1, ~0u, 0);
@@ -119,12 +120,12 @@ static aerie_status fail(aerie_error *error, aerie_status status, const char *te
     return status;
 }
 
-/* Starts the child; its end of the socket is its standard input. */
+/* Starts the child, with its end of the socket as standard input. */
 static int start(int theirs, pid_t *pid)
 {
     static char name[] = "aerie", word[] = APP_DECODE_IMAGE;
     char *const words[] = {name, word, NULL};
-    char path[4096], *no_secrets[2] = {NULL, NULL}; /* keys may be in the environment */
+    char path[4096], *no_secrets[2] = {NULL, NULL}; /* an empty environment, because the parent's may hold keys */
     const char *libraries = getenv("LD_LIBRARY_PATH");
     if (libraries && snprintf(path, sizeof path, "LD_LIBRARY_PATH=%s", libraries) < (int)sizeof path) no_secrets[0] = path;
     posix_spawn_file_actions_t files;
@@ -145,7 +146,7 @@ static int start(int theirs, pid_t *pid)
     return bad;
 }
 
-/* Sends or receives n bytes. Returns false if the child has gone, or nobody wants the image. */
+/* Sends or receives n bytes. Returns false if the child has ended or nobody wants the image. */
 static bool move(int fd, const void *out, void *in, size_t n, bool (*wanted)(void *), void *user)
 {
     for (size_t at = 0; at < n;) {
@@ -165,7 +166,7 @@ static bool move(int fd, const void *out, void *in, size_t n, bool (*wanted)(voi
     return true;
 }
 
-/* Reads the answer of a child that has its question. */
+/* Reads the answer of a child that has received its question. */
 static aerie_status take(int fd, aerie_image **image, const aerie_image_limits *limits, bool (*wanted)(void *),
                          bool (*may_take)(void *, size_t), void *user, aerie_error *error)
 {
@@ -176,7 +177,7 @@ static aerie_status take(int fd, aerie_image **image, const aerie_image_limits *
     for (char *c = a.text; *c; c++)
         if (*c < ' ' || *c > '~') *c = '?';
     if (a.status) return fail(error, (aerie_status)a.status, a.text);
-    /* the child may be anybody's by now: what it says is checked as a file would be */
+    /* an attacker may control the child by now, so its answer is checked like a file */
     const uint64_t pixels = (uint64_t)a.width * a.height;
     if (!pixels || a.width > limits->max_side || a.height > limits->max_side || pixels > limits->max_pixels)
         return fail(error, AERIE_ERROR_FORMAT, gone);
@@ -209,7 +210,7 @@ aerie_status apart_decode(aerie_image **image, const uint8_t *data, size_t n, co
     } else {
         if (move(ends[0], &q, NULL, sizeof q, wanted, user)) (void)move(ends[0], data, NULL, n, wanted, user);
         status = take(ends[0], image, limits, wanted, may_take, user, error);
-        kill(pid, SIGKILL); /* it has nothing more to say */
+        kill(pid, SIGKILL); /* it has nothing more to send */
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
     }
     close(ends[0]);

@@ -1,6 +1,5 @@
-/* grammar.c - restrictions of an answer: grammars, schemas and choices of a request, beside its tools (request.h).
- *
- * Owns nothing: the grammar belongs to the request. An answer has one of them; two exclude each other. */
+/* grammar.c - what restricts an answer apart from tools: grammars, schemas and choices of a request (request.h).
+ * Owns nothing: the grammar belongs to the request. An answer has at most one of them; two are an error. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +31,7 @@ static bool set_gbnf(serve_ask *ask, const char *gbnf, const char *field, serve_
     return true;
 }
 
-/* Logs what a grammar cannot enforce; user: the field of the request. */
+/* Logs the part of a schema that a grammar cannot enforce; user: the field of the request. */
 static void note_schema(void *user, aerie_log_level level, const char *sentence)
 {
     (void)level;
@@ -58,7 +57,7 @@ bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, se
     return set_grammar(ask, status, grammar, &why, field, error);
 }
 
-/* Whether a tool demands calls that fit its schema in any case. */
+/* Returns whether a tool is strict, that is, demands calls that fit its schema. */
 static bool is_strict(const json_t *tools)
 {
     for (size_t i = 0; i < json_array_size(tools); i++)
@@ -66,7 +65,7 @@ static bool is_strict(const json_t *tools)
     return false;
 }
 
-/* rest: the grammar of an answer that is not a call; NULL: any text. */
+/* Creates a lazy grammar. rest: the grammar of an answer that is not a call; NULL: any text. */
 static aerie_status lazy_grammar(aerie_grammar **grammar, const answer_lazy *lazy, const aerie_grammar *rest, aerie_error *why)
 {
     aerie_status status = AERIE_OK;
@@ -162,7 +161,7 @@ bool serve_ask_calls(serve_ask *ask, serve_error *error)
     if (lazy.n_parts && lazy.n_parts <= MAX_CALL_PARTS) status = lazy_grammar(&grammar, &lazy, NULL, &why);
     answer_lazy_free(&lazy);
     if (status == AERIE_ERROR_MEMORY) return serve_fail_memory(error);
-    if (status != AERIE_OK && !is_strict(ask->tools)) return true; /* a schema that grammars cannot express: calls stay free */
+    if (status != AERIE_OK && !is_strict(ask->tools)) return true; /* grammars cannot express the schema, so calls stay free */
     return (status == AERIE_OK && !grammar) || set_grammar(ask, status, grammar, &why, "tools", error);
 }
 
@@ -200,7 +199,7 @@ static bool add_quoted(app_text *gbnf, const char *text, size_t n)
     return ok && app_text_add(gbnf, "\"", 1);
 }
 
-/* Restricts the answer to one of some texts. */
+/* Restricts the answer to one of several texts. */
 static bool set_choice(serve_ask *ask, const json_t *list, const char *field, serve_error *error)
 {
     enum { MOST = 1000 };
@@ -227,7 +226,7 @@ static bool set_choice(serve_ask *ask, const json_t *list, const char *field, se
     return set_grammar(ask, status, grammar, &why, field, error);
 }
 
-/* A schema as an object, or as a text that holds one. */
+/* Reads a schema that is given as an object or as a text. */
 static bool set_json(serve_ask *ask, const json_t *value, const char *field, serve_error *error)
 {
     aerie_error why = {0};
@@ -237,7 +236,7 @@ static bool set_json(serve_ask *ask, const json_t *value, const char *field, ser
     return set_grammar(ask, status, grammar, &why, field, error);
 }
 
-/* "structured_outputs" {json, choice, grammar, json_object}, and their former names, such as "guided_choice". */
+/* Reads "structured_outputs" {json, choice, grammar, json_object}, or the former names such as "guided_choice". */
 static bool read_structured(serve_ask *ask, const json_t *object, serve_error *error)
 {
     const json_t *given = NULL;

@@ -1,14 +1,13 @@
-/* mend.c - repairs bodies that are not strictly JSON but have a certain meaning (request.h): a byte order mark before them,
+/* mend.c - repairs bodies that are not valid JSON but whose meaning is certain (request.h): a byte order mark at the beginning,
  * which programs on Windows write, and halves of surrogate pairs, which JavaScript writes where it has cut a character.
- *
- * Owns nothing: bytes change in place and keep their number. RFC 8259, section 8.1, allows a reader to ignore the mark; a half
- * becomes U+FFFD, as in browsers' TextEncoder.
- */
+ * Owns nothing: bytes change in place, and their number stays. RFC 8259, section 8.1, allows a reader to ignore the mark; a
+ * half
+ * becomes U+FFFD, as in browsers' TextEncoder. */
 #include <string.h>
 
 #include "serve/request/request.h"
 
-/* The number of an escape \uXXXX at text[0..n); -1: it is none. */
+/* Returns the number of an escape \uXXXX at text[0..n); -1 if there is none. */
 static int escape_at(const char *text, size_t n)
 {
     int code = 0;

@@ -1,9 +1,7 @@
-/* numbers.c - whole numbers of a body that jansson cannot hold, from 2^63 on (request.h).
- *
- * They become reals where they stand, in the same bytes: the first 17 digits, which are all that a double has, and an exponent
- * that fills the rest. All other numbers, such as the tokens of a prompt, stay as they are. A seed may have more digits than a
- * double, so its exact value is returned separately.
- */
+/* numbers.c - whole numbers from 2^63 on in a body, which jansson cannot represent (request.h).
+ * They are replaced by reals of the same length: the first 17 digits, which are all that a double has, and an exponent with
+ * leading zeros. All other numbers, such as the tokens of a prompt, stay as they are. A seed may have more digits than a
+ * double, so its exact value is returned separately. */
 #include <string.h>
 
 #include "serve/request/request.h"
@@ -15,7 +13,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* digits[0..n) as a number, if it is from 2^63 to 2^64 - 1; else 0. */
+/* Returns digits[0..n) as a number if it is from 2^63 to 2^64 - 1; else 0. */
 static uint64_t wide_number(const char *digits, size_t n)
 {
     uint64_t value = 0;
@@ -34,7 +32,7 @@ static void narrow(char *digits, size_t n)
     for (size_t i = n; i-- > KEPT_DIGITS + 1; exponent /= 10) digits[i] = (char)('0' + exponent % 10);
 }
 
-/* Just after a number's first digit: its end. *is_whole: it has neither a fraction nor an exponent. */
+/* Returns the end of a number; `at` is just after its first digit. *is_whole: it has neither a fraction nor an exponent. */
 static size_t end_of_number(const char *text, size_t n, size_t at, bool *is_whole)
 {
     while (at < n && is_digit(text[at])) at++;
@@ -52,7 +50,7 @@ void serve_numbers_narrow(char *text, size_t n, uint64_t *seed)
 {
     static const char name[] = "\"seed\"";
     size_t depth = 0;
-    bool is_seed = false; /* the value that comes next is one */
+    bool is_seed = false; /* the next value belongs to "seed" */
     *seed = 0;
     for (size_t at = 0; at < n;) {
         const char c = text[at];

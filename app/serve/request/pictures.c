@@ -1,8 +1,7 @@
-/* pictures.c - images of conversations: out of data: URLs, into the prompt (request.h).
- *
- * An image stands in a message's text as a mark, 128 random bits that are drawn when the first one comes, so no client can
- * write one. Other URLs are refused, unless --image-url-hosts names their host (remote.h). What fetching and decoding take is
- * counted as the request's memory before it is taken. Owns the mark. */
+/* pictures.c - images in conversations: takes them from data: URLs and puts them into the prompt (request.h).
+ * In a message's text a mark stands for an image. It consists of 128 random bits, drawn for the first image, so no client can
+ * write one. Other URLs are refused, unless --image-url-hosts names their host (remote.h). The memory for fetching and decoding
+ * is counted for the request before it is allocated. Owns the mark. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>
@@ -51,7 +50,7 @@ static int digit_of(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Decodes base64 with or without padding to out [n / 4 * 3 + 3]. SIZE_MAX: it is not base64. */
+/* Decodes base64 with or without padding to out [n / 4 * 3 + 3]. Returns SIZE_MAX if the text is not base64. */
 static size_t decode_base64(const char *text, size_t n, uint8_t *out)
 {
     size_t n_out = 0;
@@ -70,7 +69,9 @@ static size_t decode_base64(const char *text, size_t n, uint8_t *out)
     return n_out;
 }
 
-/* Reserves memory for requests: as much as a large picture takes, or what is left of that; 0: not enough for a small one. */
+/* Reserves memory for a picture: as much as a large one takes, or what is left of the limit; returns 0 if that is too little
+ * for a
+ * small one. */
 static uint64_t reserve(serve_use *use)
 {
     static const uint64_t sizes[] = {(uint64_t)900 << 20, 256 << 20, 64 << 20, 16 << 20, 4 << 20};
@@ -81,7 +82,7 @@ static uint64_t reserve(serve_use *use)
 
 typedef struct taking {
     const serve_ask *ask;
-    size_t counted; /* bytes of pixels on their way */
+    size_t counted; /* bytes of the pixels that are being received */
 } taking;
 
 static bool is_wanted(void *user)
@@ -137,7 +138,7 @@ static bool may_grow(void *user, size_t n)
     return true;
 }
 
-/* Fetches an image. Others work meanwhile, but only some fetch at a time. */
+/* Fetches an image. Meanwhile other requests can work; only a limited number fetch at a time. */
 static bool fetch_image(serve_ask *ask, const char *url, const char *where, serve_error *error)
 {
     serve_server *server = ask->model->server;
@@ -224,7 +225,7 @@ void serve_pictures_free(serve_images *images)
 
 /* ---- Into the prompt ------------------------------------------------------------------------------------------- */
 
-/* Whether the client still waits, asked between the steps of an image. */
+/* Returns whether the client still waits; called between the steps of an image. */
 static bool still_wanted(void *user, uint64_t done, uint64_t total)
 {
     const serve_ask *ask = user;
@@ -232,7 +233,7 @@ static bool still_wanted(void *user, uint64_t done, uint64_t total)
     return !serve_call_gone(ask->call);
 }
 
-/* Rows of all images, which the prompt and the session hold a copy of each. */
+/* Counts the memory for the rows of all images, of which the prompt and the session hold a copy each. */
 static bool count_rows(serve_ask *ask)
 {
     size_t bytes = 0;

@@ -1,13 +1,13 @@
-/* prompt.c - prompts: texts and tokens as they are given, conversations by the model's chat template (request.h). */
+/* prompt.c - makes prompts: from texts and tokens as given, and from conversations by the model's chat template (request.h). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "serve/request/request.h"
 
-enum { MAX_ANSWERS = 128 }; /* to all prompts of a request */
+enum { MAX_ANSWERS = 128 }; /* number of answers to all prompts of a request */
 
 enum {
-    TOKENIZING_BYTES = 40, /* bytes of memory for each byte of a text: one long word without a space takes that much */
+    TOKENIZING_BYTES = 40, /* most bytes of memory for each byte of a text: one long word without a space needs that much */
 };
 
 bool serve_ask_tokenize(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, const char *field,
@@ -155,12 +155,12 @@ const int32_t *serve_ask_tokens_of(const serve_ask *ask, uint32_t choice, size_t
     return ask->tokens + from;
 }
 
-/* How a conversation is given to a template: templates differ in what they accept. */
+/* Forms in which a conversation is given to a template, since templates differ in what they accept. */
 enum {
-    FORM_OPEN = 1,  /* arguments of calls as objects; else as the strings that clients send */
-    FORM_FILL = 2,  /* tools have a description and parameters in any case */
-    FORM_MERGE = 4, /* of a message with calls, text follows its reasoning: some take only one of them */
-    FORM_PLAIN = 8, /* reasoning keeps the name that the client gave it */
+    FORM_OPEN = 1,  /* arguments of calls as objects; else as strings, as clients send them */
+    FORM_FILL = 2,  /* tools always have a description and parameters */
+    FORM_MERGE = 4, /* in a message with calls, joins its text to its reasoning: some templates read only one of them */
+    FORM_PLAIN = 8, /* reasoning stays in the field in which the client sent it */
 };
 
 /* ---- Messages ----------------------------------------------------------------------------------------------- */
@@ -173,7 +173,7 @@ static bool not_text(serve_error *error, size_t i, const char *type)
                       i, type ? type : "");
 }
 
-/* Joins parts of text with newlines between them, as vLLM and llama.cpp do; images become marks. NULL: *error says why. */
+/* Joins text parts with newlines between them, as vLLM and llama.cpp do; images become marks. Returns NULL with *error. */
 static json_t *join_parts(const serve_ask *ask, const json_t *parts, size_t i, serve_error *error)
 {
     app_text text = {0};
@@ -211,7 +211,7 @@ static json_t *join_parts(const serve_ask *ask, const json_t *parts, size_t i, s
     return json;
 }
 
-/* Whether a member is absent or null; the content of a message is checked elsewhere. */
+/* Removes the members that are null. */
 static void drop_nulls(json_t *object)
 {
     const char *key;
@@ -221,8 +221,9 @@ static void drop_nulls(json_t *object)
         if (json_is_null(value) && strcmp(key, "content")) json_object_del(object, key);
 }
 
-/* Arguments of a call are JSON in a string in requests, and an object in most templates. Arguments that broke off, "" and null
- * become an object as far as they go. */
+/* Converts the arguments of a call from JSON in a string, as requests have them, to an object, which most templates read.
+ * Arguments
+ * that broke off are completed; "" and null become an empty object. */
 static bool open_arguments(json_t *function, serve_error *error)
 {
     const json_t *arguments = json_object_get(function, "arguments");
@@ -239,14 +240,16 @@ static bool open_arguments(json_t *function, serve_error *error)
         ok = answer_repair(&whole, text, json_is_string(arguments) ? json_string_length(arguments) : 0) &&
              app_json_read(&open, whole.data, whole.n, JSON_ALLOW_NUL, NULL) != APP_JSON_NO_MEMORY;
     }
-    if (ok && !open) open = json_object(); /* it has a number out of range, or the like */
+    if (ok && !open) open = json_object(); /* it has a number out of range, for example */
     ok = ok && json_object_set(function, "arguments", open) == 0;
     json_decref(open);
     app_text_free(&whole);
     return ok || serve_fail_memory(error);
 }
 
-/* Clients of ollama and Anthropic send objects; a template that joins arguments with other texts wants strings. */
+/* Converts arguments that are objects, as clients of ollama and Anthropic send them, to strings, for templates that join them
+ * with
+ * other texts. */
 static bool close_arguments(json_t *function, serve_error *error)
 {
     const json_t *arguments = json_object_get(function, "arguments");
@@ -282,7 +285,7 @@ static bool tidy_message(const serve_ask *ask, json_t *message, size_t i, serve_
     if (!json_is_object(message)) return serve_fail(error, 400, "messages", "messages[%zu] must be an object", i);
     if (!json_is_string(role)) return serve_fail(error, 400, "messages", "messages[%zu] has no 'role'", i);
     const bool assistant = strcmp(json_string_value(role), "assistant") == 0;
-    const bool may_be_empty = assistant || strcmp(json_string_value(role), "tool") == 0; /* a tool's result may be empty */
+    const bool may_be_empty = assistant || strcmp(json_string_value(role), "tool") == 0; /* the result of a tool may be empty */
     if (strcmp(json_string_value(role), "developer") == 0 && json_object_set_new(message, "role", json_string("system")))
         return serve_fail_memory(error); /* `role` is gone now */
     if (json_is_array(content)) {
@@ -324,7 +327,7 @@ static json_t *tidy_messages(const serve_ask *ask, const json_t *messages, serve
 
 /* ---- Rendering ---------------------------------------------------------------------------------------------- */
 
-/* "chat_template_kwargs" may not set what other fields of the request or the model's file set. */
+/* Refuses names in "chat_template_kwargs" that other fields of the request or the model's file set. */
 static bool check_names(const json_t *kwargs, serve_error *error)
 {
     static const char *const reserved[] = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"};
@@ -335,7 +338,7 @@ static bool check_names(const json_t *kwargs, serve_error *error)
     return true;
 }
 
-/* Returns the request's variables. Their texts never become control tokens, like those of messages. NULL: *error says why. */
+/* Returns the variables of the request. Like the texts of messages, they never become control tokens. NULL with *error. */
 static json_t *variables_of(const serve_ask *ask, const json_t *object, serve_error *error)
 {
     const json_t *more = NULL;
@@ -358,7 +361,7 @@ static json_t *variables_of(const serve_ask *ask, const json_t *object, serve_er
     return NULL;
 }
 
-/* Adds the command line's variables, except those that the request gives. NULL: out of memory. */
+/* Adds the command line's variables, except those that the request sets. Returns NULL when out of memory. */
 static json_t *given_variables(const serve_ask *ask, const json_t *own)
 {
     const app_text *given = &ask->model->models.format.variables;
@@ -426,7 +429,7 @@ bool serve_ask_try(serve_ask *ask, json_t *messages, const json_t *object, char 
     return ok;
 }
 
-/* Removes the assistant's last message, which the answer continues, from the list and returns it. NULL: there is none. */
+/* Removes the last message if it is the assistant's, which the answer continues, and returns it; NULL: there is none. */
 static json_t *take_prefill(const serve_ask *ask, json_t *messages)
 {
     const size_t n = json_array_size(messages);
@@ -443,7 +446,7 @@ static json_t *take_prefill(const serve_ask *ask, json_t *messages)
     return last;
 }
 
-/* Appends to ask->begun, and its tokens if they are wanted; special: the text may spell control tokens. */
+/* Appends to ask->begun, and adds its tokens if they are wanted. special: the text may contain control tokens. */
 static bool add_begun(serve_ask *ask, const char *text, size_t n, bool special, bool only_text, serve_error *error)
 {
     if (!n) return true;
@@ -473,7 +476,7 @@ static bool begin_answer(serve_ask *ask, const json_t *prefill, const char *prom
     return ok;
 }
 
-/* Renders messages to tokens, or (text) to text. */
+/* Renders messages to tokens, or to text if `text` is given. */
 static aerie_status render(serve_ask *ask, const json_t *messages, const json_t *object, unsigned form, char **text, size_t *n,
                            bool only_text, serve_error *error, aerie_error *why)
 {
@@ -507,7 +510,7 @@ static aerie_status render(serve_ask *ask, const json_t *messages, const json_t 
     return status;
 }
 
-/* Renders the conversation in the first of these forms that the template does not refuse. */
+/* Renders the conversation in the first of these forms that the template accepts. */
 static bool render_either(serve_ask *ask, const json_t *messages, const json_t *object, char **text, size_t *n, bool only_text,
                           serve_error *error)
 {
@@ -528,7 +531,7 @@ bool serve_ask_render(serve_ask *ask, const json_t *messages, const json_t *obje
            render_either(ask, messages, object, text, n, true, error);
 }
 
-/* tool_choice: makes the answer begin with a call, which a grammar completes. */
+/* Handles tool_choice: makes the answer begin with a call, which a grammar restricts. */
 static bool force_call(serve_ask *ask, serve_error *error)
 {
     answer_forced forced = {0};
@@ -569,7 +572,7 @@ static bool is_role(const json_t *message, const char *role)
     return own && strcmp(own, role) == 0;
 }
 
-/* System messages at the beginning of a conversation stay. */
+/* Returns the index of the first message after the system messages at the beginning, which always stay. */
 static size_t first_turn(const json_t *messages)
 {
     size_t i = 0;
@@ -577,7 +580,7 @@ static size_t first_turn(const json_t *messages)
     return i;
 }
 
-/* Returns the message with which turn n begins, which is one of the user; what is before the first of these belongs to turn 0.
+/* Returns the index of the message that begins turn n, which is a user's; messages before the first of these belong to turn 0.
  * SIZE_MAX: there is none. */
 static size_t turn_at(const json_t *messages, size_t n)
 {
@@ -609,7 +612,7 @@ static bool render_without(serve_ask *ask, const json_t *messages, const json_t 
     return ok;
 }
 
-/* Returns the number of tokens that should be left for the answer. */
+/* Returns how many tokens should be left for the answer. */
 static size_t answer_room(const serve_ask *ask, size_t n_ctx)
 {
     const size_t room = n_ctx / 4 < 1024 ? n_ctx / 4 : 1024;
@@ -617,7 +620,8 @@ static size_t answer_room(const serve_ask *ask, size_t n_ctx)
 }
 
 /* Drops the oldest turns of a conversation that leaves no room for an answer (--context-shift; "truncation": "auto"). The last
- * turn stays, even if it is too long by itself: the session refuses it then, with both numbers. */
+ * turn
+ * stays even if it is too long by itself; then the session refuses it and names both numbers. */
 static bool fit(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error)
 {
     const char *truncation = NULL;
@@ -628,7 +632,7 @@ static bool fit(serve_ask *ask, const json_t *messages, const json_t *object, se
     if (!wanted || !ask->model->session) return true;
     const size_t n_ctx = aerie_session_n_ctx(ask->model->session), limit = n_ctx - answer_room(ask, n_ctx);
     if (ask->n_tokens <= limit) return true;
-    size_t low = 0, high = 0; /* without `low` turns it is too long; without `high` it fits, or only one is left */
+    size_t low = 0, high = 0; /* without `low` turns it is too long; without `high` turns it fits, or only one turn is left */
     while (turn_at(messages, high + 1) != SIZE_MAX) high++;
     for (size_t middle; high - low > 1; *(ask->n_tokens <= limit ? &high : &low) = middle) {
         middle = low + (high - low) / 2;
@@ -638,8 +642,8 @@ static bool fit(serve_ask *ask, const json_t *messages, const json_t *object, se
     return !high || render_without(ask, messages, object, high, error);
 }
 
-/* A conversation in OpenAI's shape, by the model's chat template. `object`: where tools, chat_template_kwargs and the like
- * are. */
+/* Makes the prompt from a conversation in OpenAI's form by the model's chat template. `object` contains tools,
+ * chat_template_kwargs and the like. */
 static bool ask_chat(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error)
 {
     size_t n_marks = 0;

@@ -11,7 +11,7 @@
 
 /* ---- Addresses -------------------------------------------------------------------------------------------------- */
 
-/* Special-purpose addresses (IANA's registry) and multicast. */
+/* Returns whether an IPv4 address is public: not among the special-purpose addresses (IANA's registry), and not multicast. */
 static bool is_public_4(uint32_t a)
 {
     static const struct {
@@ -25,7 +25,9 @@ static bool is_public_4(uint32_t a)
     return true;
 }
 
-/* Global unicast, without what stands for IPv4 addresses (Teredo, 6to4; NAT64 lies outside) and what documents use. */
+/* Returns whether an IPv6 address is global unicast; false for addresses that contain an IPv4 address (Teredo, 6to4; NAT64 is
+ * not
+ * global unicast) and for those reserved for documentation. */
 static bool is_public_6(const uint8_t a[16])
 {
     const uint32_t high = (uint32_t)a[0] << 24 | (uint32_t)a[1] << 16 | (uint32_t)a[2] << 8 | a[3];
@@ -53,14 +55,14 @@ bool remote_is_public(const struct sockaddr *address)
 
 /* ---- Hosts ------------------------------------------------------------------------------------------------------ */
 
-/* Returns the next word of a list from *at on; 0: there is none. */
+/* Returns the length of the next word of a list, which begins at *at; 0 at the end. */
 static size_t next_host(const char **at)
 {
     *at += strspn(*at, ", ");
     return strcspn(*at, ", ");
 }
 
-/* Returns the length of a word without its port; *port 0: it has none, -1: it is none. */
+/* Returns the length of a word without its port. *port: 0 without one, -1 if it is invalid. */
 static size_t split_port(const char *word, size_t n, long *port)
 {
     size_t end = n;
@@ -89,7 +91,7 @@ bool remote_check_hosts(const char *hosts, char bad[64])
     return n_words > 0;
 }
 
-/* Whether a list has a host and port. */
+/* Returns whether a list contains a host with this port. */
 static bool has_host(const char *hosts, const char *host, long port, bool usual)
 {
     size_t n, n_host = strlen(host);
@@ -152,7 +154,7 @@ static double now(void)
     return (double)t.tv_sec * 1000 + (double)t.tv_nsec / 1e6;
 }
 
-/* The only place where a connection begins: its address is the one that is checked. */
+/* Opens every connection; the address that it checks is the one that is connected to. */
 static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
 {
     transfer *t = user;
@@ -200,7 +202,7 @@ static int on_progress(void *user, curl_off_t total, curl_off_t got, curl_off_t 
     return t->refused;
 }
 
-/* Takes a URL apart, and checks scheme, host and port. */
+/* Parses a URL, and checks scheme, host and port. */
 static bool check_url(CURLU *parts, transfer *t, const char *url, bool first, char why[160])
 {
     char *scheme = NULL, *host = NULL, *port = NULL, *user = NULL;
@@ -251,7 +253,7 @@ static void set_up(CURL *curl, CURLU *parts, transfer *t, struct curl_slist *hea
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, t);
 }
 
-/* Says why a transfer failed. */
+/* Writes the reason why a transfer failed. */
 static void say(const transfer *t, CURLcode rc, long code, char why[160])
 {
     const char *host = t->host;
@@ -265,7 +267,7 @@ static void say(const transfer *t, CURLcode rc, long code, char why[160])
     else snprintf(why, 160, "%.60s answers the request for the image with status %ld", host, code);
 }
 
-/* One request after the other, until there is no redirect. */
+/* Sends requests until there is no redirect. */
 static bool run(CURL *curl, CURLU *parts, transfer *t, const char *url, struct curl_slist *headers, char why[160])
 {
     char *next = NULL;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PATIENCE = 4, MAX_CALLS = 128 }; /* seconds without an event, after which a stream shows a sign of life */
+enum { PATIENCE = 4, MAX_CALLS = 128 }; /* seconds without an event before a stream sends a sign of life */
 
 /* ---- Text -------------------------------------------------------------------------------------------------------- */
 
@@ -16,7 +16,7 @@ bool serve_put_text(serve_reply_state *r, const char *text)
     return app_text_add(&r->out, text, strlen(text));
 }
 
-/* Sends a whole event or nothing: the next event may be the error that says why. */
+/* Sends a complete event or nothing, so that the next event can be the error that explains it. */
 static bool whole_or_none(serve_reply_state *r, size_t n_before, bool ok)
 {
     if (!ok && r->out.data) r->out.data[r->out.n = n_before] = '\0';
@@ -80,7 +80,7 @@ static bool begin_call(serve_said *s, const answer_event *e)
     return c->id && c->name;
 }
 
-/* Records to which block an event belongs, after its text was added. */
+/* Records to which block an event belongs. Called after its text was added. */
 static bool add_to_block(serve_said *s, const answer_event *e)
 {
     if (e->kind == ANSWER_ARGUMENTS || e->kind == ANSWER_CALL_END) return true;
@@ -104,7 +104,7 @@ static bool on_said(void *user, const answer_event *e)
     serve_said *s = user;
     serve_reply_state *r = s->of;
     if (s->enough) return true;
-    if (!serve_use_add(r->ask.use, 4 * e->n)) { /* a buffer grows to twice its text, and the text is copied as JSON */
+    if (!serve_use_add(r->ask.use, 4 * e->n)) { /* the buffer may grow to twice its text, and the text is copied as JSON */
         r->no_memory = true;
         return false;
     }
@@ -126,7 +126,7 @@ static bool on_said(void *user, const answer_event *e)
     return ok;
 }
 
-/* Reports more text of the answer, through the parser if there is one. */
+/* Handles more text of the answer, through the parser if there is one. */
 static bool say(serve_said *s, const char *text, size_t n)
 {
     if (!n) return true;
@@ -147,7 +147,7 @@ static bool keep_tail(serve_reply_state *r, serve_said *s, int32_t token)
     return true;
 }
 
-/* Keeps a prompt token's log-probability; after the last of them a stream begins with the prompt. */
+/* Stores a prompt token's log-probability. After the last one, a stream begins with the prompt. */
 static bool take_scored(serve_reply_state *r, serve_said *s, const serve_event *e)
 {
     if (!serve_tokens_add(&s->tokens, e, r->ask.n_top)) return false;
@@ -159,7 +159,7 @@ static bool take_token(serve_reply_state *r, serve_said *s, const serve_event *e
 {
     if (e->of_prompt) return take_scored(r, s, e);
     const serve_choice *choice = &r->job->choices[s->index];
-    if (choice->scored && s->n_scored < choice->n_scored) return false; /* there was no memory for one of the prompt's */
+    if (choice->scored && s->n_scored < choice->n_scored) return false; /* memory was short for one of the prompt's tokens */
     if (r->ask.only_prompt && r->dialect->scored) return true;
     if (s->enough) return true; /* it was on its way */
     s->n_tokens++;
@@ -173,8 +173,8 @@ static bool take_token(serve_reply_state *r, serve_said *s, const serve_event *e
 
 /* ---- Ends --------------------------------------------------------------------------------------------------------- */
 
-/* Handles a choice's end; a failure is the error of the whole answer. What the parser has held back is not sent then, since it
- * is unknown what it would have become. */
+/* Handles the end of a choice; a failure is the error of the whole answer. Text that the parser has held back is not sent then,
+ * since nobody knows what it would have become. */
 static bool take_end(serve_reply_state *r, serve_said *s, const serve_event *e)
 {
     const serve_choice *choice = &r->job->choices[s->index];
@@ -211,7 +211,7 @@ const char *serve_finish_name(serve_finish finish)
     return names[finish];
 }
 
-/* Returns the last occurrence in text[0..n). */
+/* Returns the last occurrence of `what` in text[0..n). */
 static const char *find_last(const char *text, size_t n, const char *what)
 {
     const size_t n_what = strlen(what);
@@ -220,7 +220,8 @@ static const char *find_last(const char *text, size_t n, const char *what)
     return NULL;
 }
 
-/* The library does not say which stop string was found: it is the one that ends last in the tokens' text, the longest of
+/* Finds the stop string, which the library does not report: it is the one that ends last in the tokens' text, and the longest
+ * of
  * these. */
 const char *serve_said_stop(const serve_reply_state *r, const serve_said *s)
 {
@@ -259,7 +260,7 @@ static uint32_t count_cached(const serve_reply_state *r)
 
 uint32_t serve_n_cached(const serve_reply_state *r)
 {
-    return r->call->repeat.on ? 0 : count_cached(r); /* another server has other tokens in its cache */
+    return r->call->repeat.on ? 0 : count_cached(r); /* another server may have cached other tokens */
 }
 
 json_t *serve_json_usage(const serve_reply_state *r)
@@ -388,7 +389,7 @@ static void said_free(serve_said *s)
     serve_tokens_free(&s->tokens);
 }
 
-/* Writes the log's line, also for an answer that was cut off. */
+/* Writes a line to the log, also for an answer that was cut off. */
 static void count_tokens(serve_reply_state *r)
 {
     r->call->n_prompt = r->ask.n_tokens;
@@ -437,7 +438,7 @@ static bool make_parsers(serve_reply_state *r)
     return true;
 }
 
-/* The prefix at the end of the prompt belongs to the answer. */
+/* Begins the answer. A prefix that was appended to the prompt belongs to it. */
 static bool begin(serve_reply_state *r)
 {
     r->begun = true;
@@ -445,7 +446,7 @@ static bool begin(serve_reply_state *r)
     for (uint32_t i = 0; i < r->n_said; i++) {
         const serve_choice *choice = &r->job->choices[i];
         if (!say(&r->said[i], r->ask.prefix, r->ask.n_prefix)) return false;
-        /* nothing comes before the first token, so it has no log-probability */
+        /* the first token has no log-probability, since nothing comes before it */
         if (choice->scored && !take_scored(r, &r->said[i], &(serve_event){.token = choice->scored[0], .logprob = NAN}))
             return false;
     }
@@ -465,11 +466,11 @@ static void take(serve_reply_state *r, const serve_event *e)
     const size_t n = r->out.n;
     const bool ok = e->token < 0 ? take_end(r, s, e) : take_token(r, s, e), lacked = app_json_lacked();
     if (!ok || r->no_memory || lacked) serve_fail_memory(&r->error);
-    if (lacked && r->out.data) r->out.data[r->out.n = n] = '\0'; /* parts of the JSON may be missing */
+    if (lacked && r->out.data) r->out.data[r->out.n = n] = '\0'; /* the JSON may be incomplete */
 }
 
-/* The same for a stream that can be repeated. Which choice is faster must not show, so each choice is sent whole before the
- * next. */
+/* Handles an event of a stream that can be repeated. Such a stream must not show which choice is faster, so each choice is sent
+ * completely before the next. */
 static void take_in_order(serve_reply_state *r, const serve_event *e)
 {
     serve_said *s = &r->said[e->choice];
@@ -491,15 +492,17 @@ static bool ping(serve_reply_state *r)
     return strcmp(r->dialect->type, "application/x-ndjson") == 0 || serve_put_text(r, ": waiting\n\n");
 }
 
-/* Sends what has been generated so far, or after some seconds without anything a sign of life; first the beginning of the
- * stream, while the prompt may still be processed. Returns false if the client is gone. */
+/* Sends what has been generated so far, or a sign of life after some seconds without anything. Sends the beginning of the
+ * stream
+ * first, while the prompt may still be processed. Returns false if the client is gone. */
 static bool advance(serve_reply_state *r)
 {
     bool gone = false;
     const bool begins = !r->begun;
     if (begins && !begin(r)) serve_fail_memory(&r->error);
     if (r->error.status || r->n_ended == r->n_said || (begins && r->out.n)) return true;
-    const double patience = serve_call_half_closed(r->call) ? SERVE_PROBES_SECONDS : PATIENCE; /* that sign is the question */
+    /* the sign of life shows whether the client is still there */
+    const double patience = serve_call_half_closed(r->call) ? SERVE_PROBES_SECONDS : PATIENCE;
     const serve_event *e = serve_job_next(r->job, r->call, patience, &gone);
     if (e && r->call->repeat.on && r->ask.stream) take_in_order(r, e);
     else if (e) take(r, e);
@@ -518,7 +521,8 @@ static ptrdiff_t read_stream(void *user, char *out, size_t most)
         if (!r->error.status && r->n_ended < r->n_said) continue;
         r->over = true;
         serve_memory_say(r->call, &r->error);
-        if (r->error.status && r->call->repeat.on) return -1; /* what has been sent stays the beginning of the answer */
+        if (r->error.status && r->call->repeat.on) return -1; /* a repeatable answer must be the beginning of the complete
+                                                               * one */
         if (!(r->error.status ? r->dialect->fail(r) : r->dialect->end(r))) return -1;
     }
     const size_t n = r->out.n - r->n_sent < most ? r->out.n - r->n_sent : most;
@@ -531,7 +535,7 @@ static void reply_whole(serve_reply_state *r)
 {
     while (!r->error.status && r->n_ended < r->n_said) {
         if (advance(r)) continue;
-        reply_free(r); /* the client is gone, and there is nobody to answer */
+        reply_free(r); /* the client is gone, so nobody receives an answer */
         return;
     }
     serve_parts parts = {0};
@@ -544,7 +548,7 @@ static void reply_whole(serve_reply_state *r)
     serve_parts_reply(r->call, &parts, reply_free, r);
 }
 
-/* *expected: memory that the caller frees. */
+/* *expected: the caller frees it. */
 static bool submit(serve_reply_state *r, int32_t **expected, serve_error *error)
 {
     serve_ask *ask = &r->ask;
@@ -616,7 +620,7 @@ static void answer(serve_call *call, serve_ask *ask, const serve_dialect *dialec
     clock_gettime(CLOCK_REALTIME, &now);
     r->call = call;
     r->ask = *ask;
-    r->ask.origins = ask->origins && !call->repeat.on; /* which tokens were drafted depends on time */
+    r->ask.origins = ask->origins && !call->repeat.on; /* which tokens are drafted depends on timing */
     r->dialect = dialect;
     r->created = call->repeat.on ? (double)call->repeat.created : (double)now.tv_sec;
     r->started = app_now();

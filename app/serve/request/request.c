@@ -1,4 +1,4 @@
-/* request.c - implements request.h: reads the fields. */
+/* request.c - implements request.h: reads the fields of requests by a table. */
 #include "serve/request/request.h"
 #include "aerie_extra.h"
 
@@ -69,7 +69,7 @@ bool serve_get_object(const json_t *object, const char *field, const json_t **va
     return true;
 }
 
-/* Reads a whole number, written with or without a fraction of zero. */
+/* Reads an integer, which may be written with a fraction of zero. */
 static bool whole(const json_t *v, double *value)
 {
     *value = json_number_value(v);
@@ -95,7 +95,7 @@ typedef enum field_type {
     FIELD_F32,
     FIELD_I32,
     FIELD_U32,
-    FIELD_TOKENS, /* uint32_t n_predict: -1 and -2 mean as many as fit */
+    FIELD_TOKENS, /* uint32_t n_predict: -1 and -2 mean as many as possible */
     FIELD_DRAFTS, /* uint32_t; 0 means none */
     FIELD_SEED,
     FIELD_BOOL,
@@ -200,7 +200,7 @@ static bool set_row(serve_ask *ask, const field_row *row, const json_t *v, const
     return true;
 }
 
-/* Reads a field that has another name elsewhere, as if "name" had been given. Returns false if its type or range is wrong. */
+/* Reads a field as if it were called `as`, which is its name elsewhere. Returns false if its type or range is wrong. */
 static bool ask_field(serve_ask *ask, const json_t *object, const char *field, const char *as, serve_error *error)
 {
     const json_t *v = serve_get(object, field);
@@ -216,7 +216,7 @@ static bool add_stop(serve_ask *ask, const json_t *v, const char *field, serve_e
     if (!json_is_string(v)) return wrong_kind(error, field, "a string or a list of strings", v);
     const size_t n = json_string_length(v);
     if (strlen(json_string_value(v)) != n) return serve_fail(error, 400, field, "'%s' holds a NUL character", field);
-    if (n == 0) return true; /* some clients send one and mean none */
+    if (n == 0) return true; /* some clients send an empty one and mean none */
     if (n > AERIE_MAX_STOP_BYTES || ask->n_stops == AERIE_MAX_STOPS)
         return serve_fail(error, 400, field, "'%s' may hold %d texts of at most %d bytes each", field, AERIE_MAX_STOPS,
                           AERIE_MAX_STOP_BYTES);
@@ -243,7 +243,7 @@ static bool add_bias(serve_ask *ask, double token, const json_t *v, serve_error 
     if (!(token >= 0 && token < ask->model->models.info.n_vocab) || token != floor(token))
         return serve_fail(error, 400, "logit_bias", "'logit_bias' has a token %g; the model has tokens 0 to %u", token,
                           (unsigned)ask->model->models.info.n_vocab - 1);
-    if (bias <= -100) bias = -INFINITY; /* OpenAI: -100 bans a token */
+    if (bias <= -100) bias = -INFINITY; /* -100 bans a token, as in OpenAI's API */
     ask->bias[ask->n_bias++] = (aerie_logit_bias){(int32_t)token, (float)bias};
     return true;
 }
@@ -285,7 +285,8 @@ static bool read_samplers(serve_ask *ask, const json_t *object, serve_error *err
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *name = json_string_value(json_array_get(list, i));
         aerie_sampler sampler;
-        if (name && strcmp(name, "infill") == 0) continue; /* llama.vim names it; llama.cpp's rule of when a gap is filled */
+        if (name && strcmp(name, "infill") == 0) continue; /* llama.vim names it; llama.cpp's rule for the end of the filled
+                                                            * text */
         if (!name || !aerie_sampler_parse(name, &sampler))
             return serve_fail(error, 400, "samplers", "'samplers' has an unknown step '%.40s'", name ? name : "");
         if (n + 1 >= AERIE_MAX_SAMPLERS) return serve_fail(error, 400, "samplers", "'samplers' has too many steps");
@@ -316,7 +317,7 @@ static bool read_breakers(serve_ask *ask, const json_t *object, serve_error *err
     return true;
 }
 
-/* Fields that are known but not supported are refused, not ignored. */
+/* Refuses fields that are known but not supported, instead of ignoring them. */
 static bool check_unsupported(const json_t *object, serve_kind kind, serve_error *error)
 {
     static const char *const fields[] = {
@@ -329,7 +330,7 @@ static bool check_unsupported(const json_t *object, serve_kind kind, serve_error
         if (strcmp(fields[i], "min_tokens") == 0 && json_is_number(v) && json_number_value(v) == 0) continue;
         if (json_is_string(v) && !json_string_length(v)) continue;
         if (strcmp(fields[i], "best_of") == 0 && json_number_value(v) == 1) continue;
-        if (strcmp(fields[i], "prediction") == 0) continue; /* a hint: drafts come anyway */
+        if (strcmp(fields[i], "prediction") == 0) continue; /* only a hint, so it may be ignored */
         if (strcmp(fields[i], "suffix") == 0 && kind == SERVE_KIND_TEXT) continue;
         if (strcmp(fields[i], "modalities") == 0 && json_array_size(v) == 1 && json_is_string(json_array_get(v, 0)) &&
             strcmp(json_string_value(json_array_get(v, 0)), "text") == 0)
@@ -369,7 +370,7 @@ static bool read_logprobs(serve_ask *ask, const json_t *object, serve_error *err
     return true;
 }
 
-/* If the request has no seed, a new one is drawn for it. */
+/* Draws a seed for a request that has none. */
 static uint64_t draw_seed(serve_server *server)
 {
     uint64_t z = server->options->sampling.seed + 0x9e3779b97f4a7c15u * (1 + atomic_fetch_add(&server->n_ids, 1));
@@ -414,7 +415,9 @@ bool serve_ask_fields(serve_ask *ask, serve_error *error)
 
 /* ---- Life --------------------------------------------------------------------------------------------------------- */
 
-/* The nesting of the text, without strings: deep nesting is refused before anything recurses into it. */
+/* Returns whether the nesting of the text is shallow; strings do not count. Deep nesting is refused before any function
+ * recurses
+ * into it. */
 static bool is_shallow(const char *text, size_t n)
 {
     size_t depth = 0;
@@ -435,7 +438,7 @@ static bool is_shallow(const char *text, size_t n)
     return true;
 }
 
-/* Reads "speculative.type", as in llama.cpp's server. The drafters are the server's; a request can only do without them. */
+/* Reads "speculative.type", as in llama.cpp's server. The server chooses the drafters; a request can only turn them off. */
 static bool read_speculation(serve_ask *ask, serve_error *error)
 {
     const char *type = NULL;
@@ -450,7 +453,7 @@ static bool read_speculation(serve_ask *ask, serve_error *error)
     return true;
 }
 
-/* Reads "cache_salt", as in vLLM: requests of one key with different salts share nothing. */
+/* Reads "cache_salt", as in vLLM: requests of one key with different salts share no cache. */
 static bool read_scope(serve_ask *ask, serve_error *error)
 {
     const char *salt = NULL;
@@ -460,7 +463,8 @@ static bool read_scope(serve_ask *ask, serve_error *error)
     return true;
 }
 
-/* Reads "aerie_expected": how the answer probably begins, which is drafted; or what OpenAI's "prediction" says of it. */
+/* Reads "aerie_expected", the probable beginning of the answer, which is drafted; or what OpenAI's "prediction" says about
+ * it. */
 static bool read_expected(serve_ask *ask, serve_error *error)
 {
     const char *text = NULL;
@@ -521,7 +525,7 @@ bool serve_ask_model(serve_ask *ask, serve_error *error)
 {
     const char *name = NULL;
     if (!serve_get_text(ask->body, "model", &name, error)) return false;
-    sem_post(ask->call->work); /* loading a model may take long: others go on meanwhile */
+    sem_post(ask->call->work); /* other requests continue, since loading a model may take long */
     ask->model = serve_models_take(ask->server->models, name, ask->call, error);
     sem_wait(ask->call->work);
     if (!ask->model) return false;

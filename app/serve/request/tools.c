@@ -1,19 +1,18 @@
-/* tools.c - the tools of a request (request.h): those of every dialect as functions, which is what models know.
- *
- * A function stays one. A custom tool, whose input is plain text, becomes a function with one string; the tools of a namespace
- * become functions with the namespace before their names. ask->forms remembers how these are called back. What only the
- * service of another company can do (web_search and its like) is left out, and a note in the log names its type.
- */
+/* tools.c - the tools of a request (request.h): converts those of every dialect to functions, which is what models know.
+ * A function stays as it is. A custom tool, whose input is plain text, becomes a function with one string argument; the tools
+ * of
+ * a namespace become functions with the namespace before their names. ask->forms remembers how these are reported. Tools that
+ * only another company's service can run (such as web_search) are left out, and a note in the log names their type. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "serve/request/request.h"
 
-static const char input_name[] = "input"; /* the string of a custom tool */
+static const char input_name[] = "input"; /* name of a custom tool's string argument */
 
 /* ---- Notes -------------------------------------------------------------------------------------------------------- */
 
-/* Returns the word if it may be logged. The log must not contain text of requests, and names of types are short and plain. */
+/* Returns the word if it may be logged: the log must not contain text of requests, and names of types are short and plain. */
 static const char *plain_word(const char *word)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
@@ -62,8 +61,8 @@ json_t *serve_tools_name(const json_t *call)
 /* The tools that are being read. */
 typedef struct reading {
     serve_ask *ask;
-    json_t *out, *names; /* functions; their names as keys: a tool that is given twice counts once */
-    bool knows_all;      /* types that are not known here exist elsewhere */
+    json_t *out, *names; /* functions; their names as keys, because a tool that is given twice counts once */
+    bool knows_all;      /* unknown types are left out, since other servers know them */
     serve_error *error;
 } reading;
 
@@ -85,7 +84,7 @@ static bool add_tool_named(reading *r, json_t *tool, json_t *whole, const char *
     return ok || serve_fail_memory(r->error);
 }
 
-/* The same for a function in Responses' form, or one made here; takes ownership of it. */
+/* Adds a function in Responses' form, or one made here. Takes ownership of it. */
 static bool add_function(reading *r, json_t *function, const char *name, const char *space, bool custom)
 {
     json_t *whole = joined_name(space, name);
@@ -101,7 +100,7 @@ static bool add_plain(reading *r, json_t *tool, const char *name, const char *sp
     static const char *const kept[] = {"name", "description", "parameters", "strict"};
     if (json_is_object(json_object_get(tool, "function")))
         return add_tool_named(r, json_incref(tool), json_string(name), name, NULL, false);
-    json_t *function = json_object(); /* other members of Responses are not needed */
+    json_t *function = json_object(); /* the other members of Responses' form are not needed */
     bool ok = function != NULL;
     for (size_t i = 0; ok && i < sizeof kept / sizeof *kept; i++) {
         json_t *v = json_object_get(tool, kept[i]);
@@ -112,7 +111,8 @@ static bool add_plain(reading *r, json_t *tool, const char *name, const char *sp
     return serve_fail_memory(r->error);
 }
 
-/* Describes a custom tool's input by its grammar, if it has one: it cannot be enforced within a JSON string. */
+/* Describes a custom tool's input by its grammar, if it has one, because the grammar cannot be enforced inside a JSON
+ * string. */
 static json_t *about_input(const json_t *custom)
 {
     const json_t *format = json_object_get(custom, "format"), *inner = json_object_get(format, "grammar");
@@ -193,7 +193,7 @@ json_t *serve_tools_arguments(const char *input)
     return json;
 }
 
-/* Converts {"type": "custom", "custom": {"name", "input"}} to a call of a function. */
+/* Converts {"type": "custom", "custom": {"name", "input"}} to a function call. */
 static bool convert_call(json_t *call, size_t i, size_t k, serve_error *error)
 {
     const json_t *custom = json_object_get(call, "custom");
@@ -219,7 +219,7 @@ bool serve_tools_calls(json_t *message, size_t i, serve_error *error)
     return true;
 }
 
-/* Replaces the id by nine letters and digits, unless it has that form already; equal ids give equal results. */
+/* Replaces the id by nine letters and digits unless it has that form; equal ids give equal results. */
 static json_t *short_id(const json_t *id)
 {
     static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -265,7 +265,7 @@ const char *serve_tools_own_name(const serve_ask *ask, const char *name)
     return own ? own : name;
 }
 
-/* Returns the string in arguments, which may have been cut: then as far as it goes. */
+/* Returns the string in the arguments; if they were cut, as much of it as there is. */
 json_t *serve_tools_input(const app_text *arguments)
 {
     static const char *const ends[] = {"", "}", "\"}"};
@@ -317,8 +317,7 @@ static const char *name_of(const json_t *tool)
     return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
 }
 
-/* Returns the name in ask->tools of the function or custom tool that a choice names, with its namespace if it has one; NULL:
- * none. */
+/* Returns the name in ask->tools of the function or custom tool that a choice names, with its namespace if any; NULL: none. */
 static const char *find_tool(const serve_ask *ask, const json_t *choice, const char *type)
 {
     json_t *name = serve_tools_name(body_of(choice, type));
@@ -336,7 +335,8 @@ static bool is_word(const json_t *value, const char *word)
     return json_is_string(value) && !strcmp(json_string_value(value), word);
 }
 
-/* {"type": "allowed_tools", "mode", "tools"}, or with these two under "allowed_tools": the other tools are not offered. */
+/* Removes tools that are not allowed. Reads {"type": "allowed_tools", "mode", "tools"}, or the last two under
+ * "allowed_tools". */
 static bool allow_tools(serve_ask *ask, const json_t *choice, serve_error *error)
 {
     const json_t *allowed = body_of(choice, "allowed_tools"), *list = json_object_get(allowed, "tools");
@@ -368,7 +368,7 @@ static bool read_choice(serve_ask *ask, const json_t *choice, bool *none, serve_
 {
     const json_t *type = json_object_get(choice, "type");
     const bool is_short = json_object_size(choice) == 1 && !is_word(type, "function") && !is_word(type, "custom");
-    if (is_short && json_is_string(type)) choice = type; /* {"type": "auto"}: gateways write Anthropic's form */
+    if (is_short && json_is_string(type)) choice = type; /* gateways send Anthropic's form {"type": "auto"} */
     *none = is_word(choice, "none");
     ask->tool_required = is_word(choice, "required") || is_word(choice, "any");
     if (!choice || json_is_null(choice) || *none || ask->tool_required || is_word(choice, "auto")) return true;

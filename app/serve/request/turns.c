@@ -1,16 +1,13 @@
-/* turns.c - system messages, calls of tools and their results where the model's template does not expect them (request.h).
- *
- * A template that knows no tools may refuse calls and results in a conversation, or leave out results (the client may have used
+/* turns.c - system messages, tool calls and their results, for templates that do not expect them (request.h).
+ * A template without tools may refuse calls and results in a conversation, or leave out results (the client may have used
  * another model before). Then they become text: calls of the assistant, results of the user.
- *
- * Many templates refuse a system message that is not the first, or leave it out; some know none at all. So a conversation with
- * such a message is tried on the template first, with short words in place of its texts, and the first arrangement that puts
- * all of them into the prompt is used:
- *   1. as the client has it;
- *   2. those at the beginning as one, later ones as the user's text, where they stand;
+ * Many templates refuse a system message that is not the first, or leave it out; some accept none at all. So a conversation
+ * with such a message is first rendered with short words instead of its texts, and the first arrangement is used that puts all
+ * of them into the prompt:
+ *   1. as the client sent it;
+ *   2. those at the beginning as one message, later ones as the user's text, in their place;
  *   3. all of them in the first message;
- *   4. all of them before the user's first message.
- */
+ *   4. all of them before the user's first message. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +35,7 @@ static bool add_paragraph(app_text *text, const json_t *more)
     return !n || ((!text->n || app_text_add(text, "\n\n", 2)) && app_text_add(text, json_string_value(more), n));
 }
 
-/* Stores the added paragraphs as the message's text. */
+/* Stores the accumulated paragraphs as the message's text. */
 static bool close_growing(growing *g)
 {
     const char *text = g->text.data ? g->text.data : "";
@@ -65,13 +62,14 @@ static json_t *last_of(const json_t *list)
 
 /* A list of messages under construction. */
 typedef struct list {
-    json_t *out, *joined; /* the messages; the system's texts that go first */
-    json_t *own;          /* the last message that has the user's role but only the system's text; lent by out */
+    json_t *out, *joined; /* the messages; the system's texts that come first */
+    json_t *own;          /* the last message that has the user's role but contains only the system's text; borrowed from out */
     growing last, first;  /* of out, joined */
 } list;
 
-/* Adds it in its place as the user's text: to the user's message before it, or as a message of its own, with which the next one
- * of the user is merged. */
+/* Adds a system message in its place as the user's text: to the user's message before it, or as a separate message, which the
+ * next
+ * message of the user joins. */
 static bool put_in_place(list *l, const json_t *message)
 {
     json_t *content = json_object_get(message, "content");
@@ -82,7 +80,7 @@ static bool put_in_place(list *l, const json_t *message)
     return grow(&l->last, last_of(l->out), content);
 }
 
-/* Adds a message that is not the system's. */
+/* Adds a message that is not a system message. */
 static bool put_message(list *l, json_t *message)
 {
     const bool takes_in = l->own && l->own == last_of(l->out) && has_role(message, "user");
@@ -103,7 +101,7 @@ static json_t *first_of_user(const json_t *messages)
     return NULL;
 }
 
-/* Puts the system's texts that go first before the rest. */
+/* Puts the system's texts that come first before the other messages. */
 static bool put_first(list *l, int how)
 {
     json_t *user = how == FIRST_OF_USER ? first_of_user(l->out) : NULL;
@@ -115,7 +113,7 @@ static bool put_first(list *l, int how)
            !json_array_insert(l->out, 0, l->joined);
 }
 
-/* Returns the messages, whose texts may change, in another list. NULL: out of memory. */
+/* Returns a new list of the messages, whose texts may change. Returns NULL when out of memory. */
 static json_t *arrange(const json_t *messages, int how)
 {
     list l = {.out = json_array(), .joined = json_pack("{s:s, s:s}", "role", "system", "content", "")};
@@ -140,14 +138,14 @@ static json_t *arrange(const json_t *messages, int how)
 /* ---- Trying them ------------------------------------------------------------------------------------------------------ */
 
 #define WORD "aerie"
-enum { WORD_DIGITS = 8 }; /* digits of a message's number: a body within its size limit has fewer messages */
+enum { WORD_DIGITS = 8 }; /* digits of a message's number: the size limit of a body allows fewer messages */
 
 static json_t *word_of(size_t i)
 {
     return json_sprintf(WORD "%0*u", WORD_DIGITS, (unsigned)i);
 }
 
-/* Marks the words that stand in a text: seen [n]. */
+/* Sets seen [n] for the words that occur in a text. */
 static void mark_words(const char *text, bool *seen, size_t n)
 {
     for (const char *at = strstr(text, WORD); at; at = strstr(at, WORD)) {
@@ -159,7 +157,7 @@ static void mark_words(const char *text, bool *seen, size_t n)
     }
 }
 
-/* Returns the conversation with a word in place of each text; empty texts stay empty. */
+/* Returns the conversation with a word instead of each text; empty texts stay empty. */
 static json_t *skeleton_of(const json_t *messages)
 {
     json_t *out = json_array();
@@ -176,7 +174,7 @@ static json_t *skeleton_of(const json_t *messages)
     return NULL;
 }
 
-/* Whether the rendered prompt contains the text of all system and tool messages. */
+/* Returns whether the rendered prompt contains the texts of all system and tool messages. */
 static bool holds(serve_ask *ask, const json_t *messages, const json_t *object, int how)
 {
     char *text = NULL;
@@ -199,7 +197,7 @@ static bool holds(serve_ask *ask, const json_t *messages, const json_t *object, 
     return ok;
 }
 
-/* A first system message may be expected; others are not. */
+/* Returns whether the system messages are as templates may expect them: at most one, at the beginning. */
 static bool is_expected(const serve_ask *ask, const json_t *messages)
 {
     bool expected = ask->model->takes_system || !has_role(json_array_get(messages, 0), "system");
@@ -222,7 +220,7 @@ static bool any_calls(const json_t *messages)
     return false;
 }
 
-/* Notes which function each of the message's calls is of, by its id. Returns false if memory is short. */
+/* Notes, by its id, which function each of the message's calls names. Returns false if memory is short. */
 static bool note_names(json_t *names, const json_t *message)
 {
     const json_t *calls = json_object_get(message, "tool_calls");
@@ -235,7 +233,7 @@ static bool note_names(json_t *names, const json_t *message)
     return true;
 }
 
-/* Returns the name of the function whose result the message is; NULL: it is not known. */
+/* Returns the name of the function whose result the message is; NULL if it is unknown. */
 static const char *called_name(const json_t *names, const json_t *result)
 {
     const char *id = json_string_value(json_object_get(result, "tool_call_id"));
@@ -243,7 +241,7 @@ static const char *called_name(const json_t *names, const json_t *result)
     return name || !id ? name : json_string_value(json_object_get(names, id));
 }
 
-/* Writes a message's text, and after it its calls, one per line. */
+/* Writes a message's text and then its calls, one per line. */
 static bool tell_calls(growing *g, json_t *message)
 {
     const json_t *calls = json_object_get(message, "tool_calls");
@@ -262,7 +260,7 @@ static bool tell_calls(growing *g, json_t *message)
     return ok && !(calls && json_object_del(message, "tool_calls"));
 }
 
-/* Adds a result as a paragraph of the user's message; begins one if the last message is not the user's. */
+/* Adds a result as a paragraph to the user's message; begins one if the last message is not the user's. */
 static bool tell_result(growing *g, json_t *out, const json_t *names, const json_t *result)
 {
     const json_t *content = json_object_get(result, "content");
@@ -276,7 +274,8 @@ static bool tell_result(growing *g, json_t *out, const json_t *names, const json
     return ok;
 }
 
-/* Returns the messages with calls and results as text, in another list in which roles alternate. NULL: out of memory. */
+/* Returns a new list of the messages in which calls and results are text and roles alternate. Returns NULL when out of
+ * memory. */
 static json_t *tell(json_t *messages)
 {
     json_t *out = json_array(), *names = json_object();
@@ -299,8 +298,8 @@ static json_t *tell(json_t *messages)
     return NULL;
 }
 
-/* Whether a template without a place for tools refuses calls and results or leaves results out. System messages are handled
- * separately. */
+/* Returns whether the template, which does not know tools, refuses calls and results or leaves out results. System messages are
+ * handled separately. */
 static bool loses_calls(serve_ask *ask, const json_t *messages, const json_t *object)
 {
     const char *text = ask->model->template_text;
@@ -326,7 +325,7 @@ bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object,
     }
     if (is_expected(ask, *messages)) return true;
     while (how < N_ARRANGEMENTS && !holds(ask, *messages, object, how)) how++;
-    if (how == AS_GIVEN || how == N_ARRANGEMENTS) return true; /* no arrangement helps: the template's error says why */
+    if (how == AS_GIVEN || how == N_ARRANGEMENTS) return true; /* no arrangement helps; the template's error says why */
     json_t *arranged = arrange(*messages, how);
     if (!arranged) return serve_fail_memory(error);
     json_decref(*messages);
