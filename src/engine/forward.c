@@ -335,6 +335,17 @@ static void hand_on(ae_engine *e, ae_engine_device *d, uint32_t from, ae_receive
     ae_block_gather(&e->group, d->backend->ops, d->stream, rows, n, to);
 }
 
+/* Nobody reads the output of a pass without logits and taps, so rank 0 does not wait for it, and begins the next pass while
+ * other stages compute this one. MOST_AHEAD bounds what waits to be received. */
+#define MOST_AHEAD 16
+
+static bool runs_ahead(ae_engine *e)
+{
+    const bool unread = !e->n_out && !e->options.n_taps;
+    e->n_ahead = unread && e->n_ahead < MOST_AHEAD ? e->n_ahead + 1 : 0;
+    return e->n_ahead;
+}
+
 /* Before layer `at` (n_layers: the output): sends the stream to the stage that owns it, and to rank 0 if a tap reads it
  * there. */
 static void enter_rank(ae_engine *e, ae_engine_device *d, uint32_t at)
@@ -407,6 +418,7 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
         if (ae_ranks_has(net->ranks, i / 2)) (i % 2 ? ae_block_ffn : ae_block_mixer)(&block, spec, &net->layers[i / 2]);
         if (i % 2 && i / 2 < h->n_deepstack) add_deep(e, d, i / 2);
     }
+    if (end > 2 * h->n_layers && net->ranks && net->ranks->n_stages > 1 && runs_ahead(e)) return;
     if (end > 2 * h->n_layers && net->ranks) enter_rank(e, d, h->n_layers);
     const bool ends = end > 2 * h->n_layers, has_end = ends && ae_ranks_has(net->ranks, h->n_layers);
     if (has_end && h->n_banks) ae_block_banks_end(&block, net->end_score);

@@ -79,13 +79,15 @@ typedef struct bench {
     size_t n_story;    /* of it before what was kept */
     bool strict;
     bool lacks;        /* the pass leaves experts out */
+    bool no_taps;
 } bench;
 
 static ae_engine_options options_for(const bench *b)
 {
     const uint32_t n = b->model->hparams.n_layers;
     return (ae_engine_options){.n_ctx = N_CTX, .n_seqs = N_SEQS, .n_threads = 1, .n_batch = N_BATCH, .n_outputs = N_BATCH,
-                               .n_records = 8, .n_snapshots = 6, .n_windows = 6, .n_taps = 4, .kv_type = b->kv_type,
+                               .n_records = 8, .n_snapshots = 6, .n_windows = 6, .n_taps = b->no_taps ? 0 : 4,
+                               .kv_type = b->kv_type,
                                .max_rank = b->adapts ? b->ranks[0].adapter->max_rank : 0,
                                .taps = {0, n / 2, n, AERIE_TAP_NORMED}};
 }
@@ -658,6 +660,59 @@ static void test_every_architecture(void **state)
     assert_true(only || n_run > mkarch_n_specs / 2);
 }
 
+/* Twenty chunks of a prompt, of which nothing is read, then one with logits. Returns these (the caller frees them). */
+static float *read_prompt(bench *b)
+{
+    enum { N = 8 };
+    const uint32_t n_vocab = b->model->hparams.n_vocab;
+    const bool stages = b->ranks[0].map && b->ranks[0].map->n_stages > 1;
+    float *logits = malloc((size_t)n_vocab * N * sizeof *logits);
+    assert_non_null(logits);
+    for (uint32_t chunk = 0; chunk <= 20; chunk++) {
+        int32_t tokens[N];
+        uint32_t first;
+        aerie_error error = {0};
+        const ae_comm_counts before = b->ranks[0].comm->counts;
+        for (uint32_t i = 0; i < N; i++) tokens[i] = token_of(0, chunk * N + i);
+        ae_engine_rows_clear(b->engine);
+        need(ae_engine_add_chain(b->engine, 0, tokens, N, chunk < 20 ? AE_EXPORT_NONE : AE_EXPORT_ALL, &first, &error), &error);
+        need(ae_engine_pass(b->engine, &error), &error);
+        const uint64_t received = b->ranks[0].comm->counts.n_received - before.n_received;
+        /* in a pipeline the first rank waits for the others in the 17th chunk and in the last one alone */
+        if (stages && !ae_ranks_cuts(b->ranks[0].map)) assert_int_equal(received > 0, chunk == 16 || chunk == 20);
+        for (uint32_t i = 0; chunk == 20 && i < N; i++)
+            memcpy(logits + (size_t)i * n_vocab, ae_engine_logits(b->engine, first + i), n_vocab * sizeof *logits);
+        commit(b, 0, N, NULL, 0);
+    }
+    end_group(b);
+    return logits;
+}
+
+/* In a pipeline, rank 0 does not wait for passes of which nobody reads anything. */
+static void test_running_ahead(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    bench b = {.no_taps = true};
+    snprintf(path, sizeof path, "%s/m.gguf", folder);
+    need(mkarch_write(mkarch_find("llama"), true, path, &error), &error);
+    need(ae_model_load(&b.model, path, NULL, &error), &error);
+    const size_t bytes = (size_t)8 * b.model->hparams.n_vocab * sizeof(float);
+    float *wanted = NULL;
+    for (size_t i = 0; i <= N_GROUPS; i++) {
+        if (i && groups[i - 1].n_stages < 2) continue;
+        open_group(&b, i ? groups[i - 1].n : 1, i ? groups[i - 1].n_stages : 1, i ? groups[i - 1].shares : NULL, false, NULL);
+        float *logits = read_prompt(&b);
+        close_group(&b);
+        if (i) assert_memory_equal(logits, wanted, bytes);
+        if (i) free(logits);
+        else wanted = logits;
+    }
+    free(wanted);
+    ae_model_free(b.model);
+    unlink(path);
+}
+
 static int make(void **state)
 {
     (void)state;
@@ -689,6 +744,7 @@ int main(void)
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_caches_and_adapters),
         cmocka_unit_test(test_every_architecture),
+        cmocka_unit_test(test_running_ahead),
         cmocka_unit_test(test_on_a_gpu),
     };
     if (getenv("AERIE_TEST_ARCHS")) cmocka_set_test_filter("test_every_architecture");
