@@ -689,6 +689,7 @@ typedef struct aerie_request {
     const struct aerie_diffusion *diffusion; /* (aerie_extra.h) settings of models that denoise; NULL: the defaults */
     const int32_t *expected; /* [n_expected] the probable beginning of the answer, which n-grams with a memory draft */
     size_t n_expected;
+    const struct aerie_reasoning *reasoning; /* (aerie_extra.h) limit of the answer's reasoning; NULL: none */
 } aerie_request;
 
 AERIE_INITIALISER(request)

@@ -181,6 +181,21 @@ typedef struct aerie_diffusion {
 /* 128 steps, CONFIDENCE; everything else 0. */
 AERIE_INITIALISER(diffusion)
 
+/* ---- A limit of reasoning --------------------------------------------------------------------------------- */
+
+/* After n_most tokens of reasoning `end` is written in place of the tokens that would follow, at the end of a character. It
+ * counts as part of the answer. Reasoning that the answer opens again counts too. A grammar that allows no `end` there goes
+ * first, and the reasoning goes on. */
+typedef struct aerie_reasoning {
+    size_t size;
+    const char *open, *close; /* texts of up to 256 bytes around reasoning; control tokens count as their text */
+    bool opened;              /* the prompt ends inside of reasoning */
+    uint32_t n_most;          /* tokens of reasoning, without those of `open` and `close` */
+    const char *end;          /* what is written: holds `close`, possibly after other text. NULL: `close` */
+} aerie_reasoning;
+
+AERIE_INITIALISER(reasoning)
+
 /* ---- Lazy grammars ---------------------------------------------------------------------------------------- */
 
 /* A part of a lazy grammar: `text`, followed by a text of `grammar`. */

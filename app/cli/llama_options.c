@@ -83,7 +83,6 @@ static const app_foreign foreign_options[] = {
     {"--reasoning-effort", "LEVEL", APP_OTHERWISE, "use --chat-template-kwargs '{\"reasoning_effort\": \"LEVEL\"}'"},
     {"--reasoning-preserve --no-reasoning-preserve", NULL, APP_NO_EFFECT,
      "the chat template decides which earlier reasoning the prompt repeats"},
-    {"--reasoning-budget-message", "MESSAGE", APP_NOT_YET, "an answer's reasoning is not cut off"},
     {"-ns --sequences", "N", APP_OTHERWISE, "give several -p or --prompts-file, and -np N to answer N of them at once"},
 
     /* Sampling */

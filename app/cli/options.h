@@ -203,7 +203,8 @@ typedef struct app_run_options {
 typedef struct app_chat_options {
     const char *template_text; /* Jinja, or the name of a known one */
     const char *template_file, *messages, *tools, *template_kwargs;
-    int32_t reasoning_budget; /* -1, or 0 for no thinking */
+    int32_t reasoning_budget; /* tokens; -1: any number */
+    const char *reasoning_message; /* written when they are used up; NULL: nothing */
 } app_chat_options;
 
 /* Options of `aerie template` alone. */

@@ -203,7 +203,10 @@ static const app_option options[] = {
     {"--tools", "FILE", APP_TEXT, APP_RUN | APP_TEMPLATE, AT(chat.tools), 0, 0, "Template",
      "list of tools (JSON) for the template; replaces the one in the messages file, and an empty list means no tools"},
     {"--reasoning-budget", "N", APP_I32, SPECULATES, AT(chat.reasoning_budget), -1, INT32_MAX, "Template",
-     "0: turn thinking off, if the template has a variable for it (enable_thinking, thinking); -1: no limit"},
+     "tokens of reasoning in an answer at most: then the text that closes it is written. 0: none; the template's variable that "
+     "turns thinking off (enable_thinking, thinking) is set, too. -1: no limit"},
+    {"--reasoning-budget-message", "TEXT", APP_TEXT, SPECULATES, AT(chat.reasoning_message), 0, 0, "Template",
+     "text to write before the reasoning is closed because --reasoning-budget is used up"},
 
     /* Generation */
     {"-n --predict --n-predict", "N", APP_I32, APP_IMATRIX, AT(n_predict), -1, 1 << 20, "Text",

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "serve/parse/answer.h"
+
 bool app_wants_color(const app_options *options)
 {
     const char *none = getenv("NO_COLOR");
@@ -220,10 +222,59 @@ static void on_canvas(void *user, size_t i_request, uint32_t step, uint32_t n_st
     fputc('\n', stderr);
 }
 
-/* The requests [prompts->n]. stops: room for all texts that end an answer. */
-static void make_requests(app_generation *g, aerie_request *requests, const char **stops)
+/* The end of a prompt as text, which is to be freed with aerie_free; NULL: no memory. */
+static char *end_of_prompt(const app_models *models, const app_prompt *prompt, size_t *n_text)
+{
+    enum { TAIL = 64 }; /* tokens: where a template opens reasoning is nearer to the end */
+    const int32_t *tokens = prompt->tokens;
+    size_t n = prompt->n_tokens, n_chunks;
+    char *text = NULL;
+    if (prompt->pictured) {
+        const aerie_chunk *chunks = aerie_prompt_chunks(prompt->pictured, &n_chunks); /* the last one is text */
+        tokens = chunks[n_chunks - 1].tokens;
+        n = chunks[n_chunks - 1].n_tokens;
+    }
+    const size_t first = n > TAIL ? n - TAIL : 0;
+    const aerie_status status = aerie_model_detokenize(models->model, tokens + first, n - first, true, &text, n_text, NULL);
+    return status == AERIE_OK ? text : NULL;
+}
+
+/* Limits the reasoning of an answer as --reasoning-budget says. */
+static bool limit_reasoning(const app_generation *g, answer_style style, size_t i, aerie_request *request)
+{
+    const app_chat_options *chat = &g->options->chat;
+    app_answer *a = &g->answers[i];
+    answer_params params = {.style = style};
+    char *text = end_of_prompt(g->models, &g->prompts->items[i], &params.n_prompt);
+    params.prompt = text;
+    const bool ok = text && answer_limit_reasoning(&params, (uint32_t)chat->reasoning_budget, chat->reasoning_message,
+                                                   &a->reasoning, &a->reasoning_end);
+    aerie_free(text);
+    request->reasoning = &a->reasoning;
+    return ok;
+}
+
+/* Whether --reasoning-budget limits the reasoning, whose texts *style gets. */
+static bool has_limit(const app_generation *g, answer_style *style)
+{
+    const app_format *format = &g->models->format;
+    aerie_model_info info;
+    const char *open, *close;
+    if (g->options->chat.reasoning_budget < 0 || !app_uses_template(g->models, g->options)) return false;
+    aerie_model_info_get(g->models->model, &info, sizeof info);
+    const char *text = format->template_text.data ? format->template_text.data : info.chat_template;
+    *style = answer_style_detect(text, strlen(text));
+    const bool found = answer_reasoning_tags(style, &open, &close);
+    app_format_note_budget(format, g->options, found);
+    return found;
+}
+
+/* The requests [prompts->n]. stops: room for all texts that end an answer. false: no memory. */
+static bool make_requests(app_generation *g, aerie_request *requests, const char **stops)
 {
     size_t n_marks, n = g->options->stop.n;
+    answer_style style;
+    const bool limited = has_limit(g, &style);
     const char *const *marks = app_format_stops(&g->models->format, &n_marks);
     for (size_t i = 0; i < n; i++) stops[i] = g->options->stop.items[i];
     for (size_t i = 0; i < n_marks && n < AERIE_MAX_STOPS; i++) stops[n++] = marks[i];
@@ -235,7 +286,9 @@ static void make_requests(app_generation *g, aerie_request *requests, const char
         requests[i].progress = on_progress;
         requests[i].stop = stops;
         requests[i].n_stop = n;
+        if (limited && !limit_reasoning(g, style, i, &requests[i])) return false;
     }
+    return true;
 }
 
 /* Prints why each refused prompt was refused; returns the exit status of the first, APP_DONE if all were served. */
@@ -261,13 +314,12 @@ static aerie_request *prepare(app_generation *g, aerie_session *session, const c
     *known = calloc(n, sizeof **known);
     g->answers = calloc(n, sizeof *g->answers);
     g->stats = calloc(n, sizeof *g->stats);
-    if (!requests || !*known || !g->answers || !g->stats) {
+    if (!requests || !*known || !g->answers || !g->stats || !make_requests(g, requests, stops)) {
         free(requests);
         free(*known);
         *known = NULL;
         return NULL;
     }
-    make_requests(g, requests, stops);
     for (size_t i = 0; g->known && i < n; i++)
         (*known)[i] = (ae_session_test_answer){g->known->answers[i].ids, g->known->answers[i].n_ids};
     ae_session_test_answers(session, *known, g->known ? n : 0);
@@ -427,6 +479,7 @@ void app_generation_free(app_generation *g)
 {
     for (size_t i = 0; g->answers && i < g->prompts->n; i++) {
         app_text_free(&g->answers[i].text);
+        app_text_free(&g->answers[i].reasoning_end);
         free(g->answers[i].ids);
         free(g->answers[i].logprobs);
         free(g->answers[i].origins);

@@ -31,6 +31,8 @@ typedef struct app_answer {
     int32_t *ids; /* [n_ids] */
     size_t n_ids, capacity;
     bool ended, refused; /* refused: nothing is shown of it */
+    aerie_reasoning reasoning; /* its limit, if it has one */
+    app_text reasoning_end;
 } app_answer;
 
 typedef enum app_show { APP_SHOW_NOTHING, APP_SHOW_TEXT, APP_SHOW_IDS, APP_SHOW_LINES } app_show;

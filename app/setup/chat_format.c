@@ -137,21 +137,17 @@ static bool has_variable(const app_format *format, const char *text, const json_
 static int turn_thinking_off(app_format *format, const char *text)
 {
     static const char *const names[] = {"enable_thinking", "thinking"};
-    bool found = false;
     json_t *object = format->variables.n ? json_loadb(format->variables.data, format->variables.n, JSON_ALLOW_NUL, NULL)
                                          : json_object();
     int bad = object ? APP_DONE : app_error_memory("the variables");
     for (size_t i = 0; !bad && i < sizeof names / sizeof *names; i++) {
         if (!has_variable(format, text, object, names[i])) continue;
-        found = true;
+        format->no_thinking = true;
         if (!json_object_get(object, names[i]) && json_object_set_new(object, names[i], json_false()))
             bad = app_error_memory("the variables");
     }
-    if (!bad && found) bad = write_variables(&format->variables, object);
+    if (!bad) bad = write_variables(&format->variables, object);
     json_decref(object);
-    if (!bad && !found)
-        app_note("--reasoning-budget 0 has no effect: the chat template has no variable that turns thinking off "
-                 "(enable_thinking, thinking)");
     return bad;
 }
 
@@ -205,9 +201,6 @@ bool app_format_takes_tools(const app_format *format, const aerie_model_info *in
 int app_format_read(app_format *format, const app_options *options)
 {
     *format = (app_format){.special_in_messages = options->special_in_messages};
-    if (options->chat.reasoning_budget > 0)
-        return app_error(APP_USAGE, "--reasoning-budget takes -1 (as the model likes) or 0 (no thinking); found '%d'",
-                         (int)options->chat.reasoning_budget);
     int bad = read_template(format, options);
     if (!bad && options->chat.tools) {
         format->tools_name = app_path_name(options->chat.tools);
@@ -236,8 +229,16 @@ int app_format_fit(app_format *format, const aerie_model *model, const aerie_mod
     if (!bad && format->any && format->tools.data && !app_format_takes_tools(format, info))
         app_note("--tools has no effect: the chat template%s%s has no place for tools; --chat-template-file names another",
                  format->name ? " of " : "", format->name ? format->name : "");
-    if (bad || options->chat.reasoning_budget < 0 || !format->any) return bad;
+    if (bad || options->chat.reasoning_budget || !format->any) return bad;
     return turn_thinking_off(format, format->template_text.data ? format->template_text.data : info->chat_template);
+}
+
+void app_format_note_budget(const app_format *format, const app_options *options, bool has_tags)
+{
+    const int32_t budget = options->chat.reasoning_budget;
+    if (budget < 0 || has_tags || (!budget && format->no_thinking)) return;
+    app_note("--reasoning-budget %d has no effect: the chat template shows no reasoning%s", (int)budget,
+             budget ? "" : ", and has no variable that turns thinking off (enable_thinking, thinking)");
 }
 
 void app_format_free(app_format *format)

@@ -15,6 +15,7 @@ typedef struct app_format {
     const char *tools_name;
     bool any;               /* the format has a template */
     bool special_in_messages; /* control tokens spelled in messages are control tokens */
+    bool no_thinking;       /* --reasoning-budget 0 set a variable of the template */
     bool fallback;          /* the plain one, since nothing tells which layout the model knows */
 } app_format;
 
@@ -26,6 +27,8 @@ int app_format_fit(app_format *format, const aerie_model *model, const aerie_mod
                    bool needed);
 /* family.c: the known template whose marks the vocabulary has; NULL: none, or no model. */
 const char *app_format_family(const aerie_model *model, const aerie_model_info *info);
+/* Says so if --reasoning-budget changes nothing. has_tags: the template shows which texts are around reasoning. */
+void app_format_note_budget(const app_format *format, const app_options *options, bool has_tags);
 void app_format_free(app_format *format);
 /* "standard input" for "-". */
 const char *app_path_name(const char *path);

@@ -67,6 +67,7 @@ static bool copy_request(aerie_task *task, const aerie_request *request)
     r->adapters = NULL; /* the task has the set */
     task->diffusion = *r->diffusion;
     r->diffusion = &task->diffusion;
+    if (r->reasoning) r->reasoning = ae_reasoning_copy(r->reasoning, &task->arena, &ok);
     r->grammar = r->grammar ? ae_grammar_share(r->grammar) : NULL;
     return ok;
 }
@@ -81,7 +82,7 @@ static ae_spec_request spec_request(aerie_session *session, const aerie_request 
                                .media = prompt->media, .n_media = prompt->n_media,
                                .ignore_eog = r->ignore_eos, .sampling = r->sampling, .grammar = r->grammar,
                                .limits = {r->no_drafts, r->draft_max, r->draft_min, r->draft_p_min}, .adapters = adapters,
-                               .client = r->client, .group = r->group,
+                               .client = r->client, .group = r->group, .reasoning = r->reasoning,
                                .diffusion = r->diffusion, .canvas_user = r->user, .canvas_id = r->id,
                                .reads_logits = r->n_logprobs > 0, .row = r->row ? on_row : NULL, .row_user = session};
     if (!saved->memory) return request;
@@ -170,7 +171,9 @@ static aerie_status make_task(aerie_session *session, const aerie_request *reque
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt is empty: %zu tokens are announced, but the list is NULL",
                        request->n_tokens);
     AE_STRUCT_TAKE(diffusion, how, request->diffusion, error);
+    AE_STRUCT_TAKE(reasoning, limit, request->reasoning, error);
     whole.diffusion = &how;
+    whole.reasoning = request->reasoning ? &limit : NULL;
     AE_NEED_IF(request->n_adapters, request->adapters, error);
     AE_NEED_IF(request->n_chunks, request->chunks, error);
     if (request->n_chunks && (request->n_tokens || request->n_saved))
@@ -269,8 +272,7 @@ void aerie_task_free(aerie_task *task)
 
 bool aerie_task_ended(const aerie_task *task)
 {
-    if (!task) return false;
-    return atomic_load(&task->ended);
+    return task && atomic_load(&task->ended);
 }
 
 int32_t aerie_task_slot(const aerie_task *task)
@@ -291,14 +293,12 @@ size_t aerie_task_n_ahead(const aerie_task *task)
 
 const aerie_stats *aerie_task_stats(const aerie_task *task)
 {
-    if (!task) return NULL;
-    return &task->stats;
+    return task ? &task->stats : NULL;
 }
 
 size_t aerie_session_n_tasks(const aerie_session *session)
 {
-    if (!session) return 0;
-    return atomic_load(&session->n_tasks);
+    return session ? atomic_load(&session->n_tasks) : 0;
 }
 
 /* ---- Events ------------------------------------------------------------------------------------------------ */

@@ -97,6 +97,10 @@ aerie_status ae_denoise_check(const ae_spec *spec, const ae_spec_request *reques
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
                        "a grammar (or a schema, or tools that must be called) needs a model that "
                        "writes from left to right; one of architecture %s fills its answer in any order", arch);
+    if (request->reasoning)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                       "reasoning can be limited where a model writes from left to right; one of architecture %s fills its "
+                       "answer in any order", arch);
     if (request->n_media)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "a model of architecture %s reads tokens alone, no pictures", arch);
     if (request->row)

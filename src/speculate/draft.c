@@ -103,14 +103,27 @@ static aerie_status make_drafts(ae_spec *spec, uint32_t n, double *seconds, aeri
     return AERIE_OK;
 }
 
-/* Removes tokens that grammars forbid and adds tokens that they force. */
+/* Replaces a draft by what the limit of reasoning writes next. false: it writes nothing. */
+static bool draft_end(const ae_reasoning *reasoning, const ae_draft_request *r)
+{
+    int32_t node = -1, token = ae_reasoning_forced(reasoning, 0);
+    if (token < 0) return false;
+    r->tree->n = 0;
+    for (uint32_t i = 0; token >= 0 && i < r->max_depth && i < r->max_nodes; token = ae_reasoning_forced(reasoning, ++i))
+        if ((node = ae_tree_add(r->tree, node, token, 1)) < 0) break;
+    return true;
+}
+
+/* Removes tokens that grammars forbid and adds tokens that they, or limits of reasoning, force. */
 static void guide(ae_spec *spec, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         const ae_draft_request *r = &spec->requests[i];
         const spec_slot *s = &spec->slots[r->slot];
-        if (!s->constraint) continue;
-        ae_guide_filter(s->constraint, spec->vocab, !s->ignore_eog, r->max_depth, r->max_nodes, r->tree);
+        const bool ends = s->reasoning && draft_end(s->reasoning, r);
+        if (!s->constraint && !ends) continue;
+        if (s->constraint)
+            ae_guide_filter(s->constraint, spec->vocab, !s->ignore_eog, r->max_depth, r->max_nodes, r->tree);
         mark(r->tree, AE_FROM_NGRAM);
         spec->result.used[AE_KIND_NGRAM] = true;
     }

@@ -1,7 +1,8 @@
 /* park.c - takes sequences out of their slots between two passes and puts them back later, so that others can run in between.
  *
- * Owns parked sequences: a copy of the slot's fields and tokens, and the sampler and constraint with their states. Does not own
- * pages of the KV cache: they go to the prefix tree, and when the sequence returns it computes again what has been lost.
+ * Owns parked sequences: a copy of the slot's fields and tokens, and the sampler, constraint and limit of reasoning with their
+ * states. Does not own pages of the KV cache: they go to the prefix tree, and when the sequence returns it computes again what
+ * has been lost.
  * Invariant: a sequence that was parked produces the bytes of one that was not, since nothing that a draw depends on is created
  * anew.
  */
@@ -33,6 +34,7 @@ aerie_status ae_spec_park(ae_spec *spec, uint32_t slot, ae_spec_parked **out, ae
     if (s->stats.n_generated > s->n_answered) parked->s.stats.decode_seconds = parked->s.start_time - s->stats.prompt_seconds;
     s->sampler = NULL;
     s->constraint = NULL;
+    s->reasoning = NULL;
     s->media = NULL;
     s->n_media = 0;
     ae_spec_leave(spec, s);
@@ -53,6 +55,7 @@ uint32_t ae_spec_unpark(ae_spec *spec, ae_spec_parked *parked, const ae_adapter_
     ae_spec_reuse(spec, i, p->tokens, n_most, &from);
     ae_sampler_free(s->sampler);
     ae_constraint_free(s->constraint);
+    ae_reasoning_free(s->reasoning);
     int32_t *tokens = s->tokens;
     memcpy(tokens, p->tokens, p->n_tokens * sizeof *tokens);
     *s = *p;
@@ -73,6 +76,7 @@ void ae_spec_parked_free(ae_spec_parked *parked)
     if (!parked) return;
     ae_sampler_free(parked->s.sampler);
     ae_constraint_free(parked->s.constraint);
+    ae_reasoning_free(parked->s.reasoning);
     ae_free(parked);
 }
 

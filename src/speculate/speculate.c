@@ -18,6 +18,7 @@ void ae_spec_free(ae_spec *spec)
         ae_free(spec->slots[i].tokens);
         if (!spec->slots[i].follows) ae_sampler_free(spec->slots[i].sampler);
         ae_constraint_free(spec->slots[i].constraint);
+        ae_reasoning_free(spec->slots[i].reasoning);
     }
     ae_free(spec->slots);
     ae_token_trie_free(spec->trie);
@@ -254,7 +255,8 @@ static uint32_t candidates_wanted(const ae_spec *spec)
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         const spec_slot *s = &spec->slots[i];
         if (!s->active || !s->n_chain || (!s->decoding && !s->row)) continue;
-        if (s->row || s->reads_logits || s->constraint || !ae_sampler_draws_from_row(s->sampler)) return 0;
+        if (s->row || s->reads_logits || s->constraint || s->reasoning || !ae_sampler_draws_from_row(s->sampler))
+            return 0;
         const uint32_t n = ae_draw_wants(ae_sampler_plain(s->sampler));
         if (!n) return 0;
         most = n > most ? n : most;

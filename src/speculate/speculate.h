@@ -50,6 +50,7 @@
 #include "engine/media.h"
 #include "speculate/control/controller.h"
 #include "draft/drafter.h"
+#include "speculate/reasoning.h"
 #include "speculate/share.h"
 #include "text/grammar/grammar.h"
 #include "text/token/vocab.h"
@@ -107,6 +108,7 @@ typedef struct ae_spec_request {
     ae_sampling sampling;
     ae_spec_limits limits;
     const ae_grammar *grammar; /* the text must match it; NULL: any text */
+    const aerie_reasoning *reasoning; /* copied; NULL: no limit */
     const ae_adapter_set *adapters; /* copied; NULL: none */
     uint64_t client, group;    /* the client and group that the request belongs to (share.h); group 0: a group of its own */
     const aerie_diffusion *diffusion; /* for models that denoise (denoise.h): the settings, with every field set; other models

@@ -37,6 +37,7 @@ typedef struct spec_slot {
     struct ae_canvas *canvas; /* denoise.h; NULL: the model generates from left to right */
     ae_sampler *sampler;
     ae_constraint *constraint; /* NULL: any text; kept for the next request with the same grammar */
+    ae_reasoning *reasoning;   /* NULL: reasoning has no limit */
     aerie_stats stats;
     double start_time;
     /* this pass */

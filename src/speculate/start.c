@@ -133,9 +133,29 @@ static aerie_status not_in_grammar(const ae_spec_request *request, size_t i, aer
                    i - (request->n_tokens - request->n_answered), request->tokens[i]);
 }
 
+/* Makes the request's limit of reasoning, after the answer so far; *out is NULL if it has none. */
+static aerie_status limit_reasoning(ae_reasoning **out, const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
+{
+    *out = NULL;
+    if (!request->reasoning) return AERIE_OK;
+    AE_TRY(ae_reasoning_create(out, spec->vocab, request->reasoning, error));
+    for (size_t i = request->n_tokens - request->n_answered; i < request->n_tokens; i++)
+        ae_reasoning_advance(*out, request->tokens[i]);
+    return AERIE_OK;
+}
+
+static aerie_status check_reasoning(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
+{
+    ae_reasoning *reasoning;
+    AE_TRY(limit_reasoning(&reasoning, spec, request, error));
+    ae_reasoning_free(reasoning);
+    return AERIE_OK;
+}
+
 aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
 {
     AE_TRY(check_request(spec, request, error));
+    AE_TRY(check_reasoning(spec, request, error));
     if (!request->grammar) return AERIE_OK;
     ae_matcher matcher; /* only building the matcher shows whether the grammar's beginning fits */
     AE_TRY(ae_matcher_init(&matcher, request->grammar, error));
@@ -204,8 +224,10 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     const uint32_t i = from.slot, n_most = request->row || spec->denoiser ? 0 : (uint32_t)request->n_tokens - 1;
     spec_slot *s = &spec->slots[i];
     from.n_again = ae_spec_again(request->n_predict, (uint32_t)request->n_answered);
+    ae_reasoning *reasoning = NULL;
     aerie_status status = constrain(spec, i, request->grammar, error);
     if (status == AERIE_OK) status = follow_answer(s->constraint, request, error);
+    if (status == AERIE_OK) status = limit_reasoning(&reasoning, spec, request, error);
     if (status != AERIE_OK) {
         ae_sampler_free(sampler);
         return status;
@@ -217,6 +239,7 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
                                    request->kv);
     ae_spec_reuse(spec, i, request->tokens, n_most, &from);
     ae_sampler_free(s->sampler);
+    ae_reasoning_free(s->reasoning);
     int32_t *tokens = s->tokens;
     const uint64_t number = spec->n_started++;
     *s = (spec_slot){.active = true, .ignore_eog = request->ignore_eog, .row = request->row, .row_user = request->row_user,
@@ -227,7 +250,8 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
                      .tokens = tokens, .n_tokens = request->n_tokens, .n_predict = request->n_predict, .canvas = s->canvas,
                      .media = request->media, .n_media = request->n_media,
                      .n_answered = (uint32_t)request->n_answered, .sampler = sampler,
-                     .limits = request->limits, .constraint = s->constraint, .start_time = ae_time_now()};
+                     .limits = request->limits, .constraint = s->constraint, .reasoning = reasoning,
+                     .start_time = ae_time_now()};
     memcpy(tokens, request->tokens, request->n_tokens * sizeof *tokens);
     s->stats.n_prompt = (uint32_t)(request->n_tokens - request->n_answered);
     s->stats.n_generated = (uint32_t)request->n_answered;

@@ -1,8 +1,8 @@
 /* walk.c - after the pass: tokens are drawn down the trees, reported to the caller, and their rows are kept in
  * the KV cache.
  *
- * The backend draws where the draw needs a row alone, since the logits are there. For sequences with a grammar, or with a
- * sampler that looks at earlier tokens (penalties, DRY, mirostat), this file draws from downloaded rows.
+ * The backend draws where the draw needs a row alone, since the logits are there. For sequences with a grammar or a limit of
+ * reasoning, or with a sampler that looks at earlier tokens (penalties, DRY, mirostat), this file draws from downloaded rows.
  *
  * Owns no state of its own. Invariant: a token is emitted only if it was drawn from the logits of its own prefix (law 1), and
  * the cache keeps the rows of emitted tokens only.
@@ -37,19 +37,29 @@ static uint32_t next_row(const spec_slot *s)
     return s->at < 0 ? root_of(s) : s->first_tree + (uint32_t)s->at;
 }
 
+/* Whether the limit of reasoning says what the next token is. A grammar that refuses it goes first. */
+static bool write_end(const spec_slot *s, int32_t *token)
+{
+    if (!s->reasoning || (*token = ae_reasoning_forced(s->reasoning, 0)) < 0) return false;
+    return !s->constraint || ae_constraint_allows(s->constraint, *token);
+}
+
 /* Draws a token, and continues as if it were emitted. A token that is not emitted in the end leaves no trace in the sampler or
  * the constraint, since its sequence has ended. */
 static ae_walk_verdict draw_on_host(ae_spec *spec, spec_slot *s, int32_t *token)
 {
     const float *logits = ae_engine_logits(spec->engine, next_row(s));
     if (!ae_walk_has_finite(logits, (uint32_t)ae_vocab_n_tokens(spec->vocab))) return AE_WALK_OVERFLOW;
-    *token = s->constraint
-                 ? ae_guide_draw(s->constraint, s->sampler, logits, s->tokens, s->n_tokens, !s->ignore_eog, spec->masked)
-                 : ae_sampler_draw(s->sampler, logits, s->tokens, s->n_tokens);
+    const bool written = write_end(s, token);
+    if (!written)
+        *token = s->constraint
+                     ? ae_guide_draw(s->constraint, s->sampler, logits, s->tokens, s->n_tokens, !s->ignore_eog, spec->masked)
+                     : ae_sampler_draw(s->sampler, logits, s->tokens, s->n_tokens);
     if (*token == AE_GUIDE_NONE || (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, *token))) return AE_WALK_LAST;
     /* the sampler is lent, and the drawn tokens are only a draft */
-    if (!s->follows) ae_sampler_accept(s->sampler, *token, s->n_tokens);
+    if (!s->follows && !written) ae_sampler_accept(s->sampler, *token, s->n_tokens);
     if (s->constraint) ae_constraint_advance(s->constraint, *token);
+    if (s->reasoning) ae_reasoning_advance(s->reasoning, *token);
     s->tokens[s->n_tokens++] = *token;
     return s->constraint && ae_constraint_is_complete(s->constraint) ? AE_WALK_LAST : AE_WALK_ON;
 }
@@ -133,7 +143,7 @@ aerie_status ae_spec_walk(ae_spec *spec, aerie_error *error)
         s->walks = false;
         if (!s->active || !s->decoding) continue;
         s->n_before = s->n_tokens;
-        if (!s->constraint && ae_sampler_draws_from_row(s->sampler)) {
+        if (!s->constraint && !s->reasoning && ae_sampler_draws_from_row(s->sampler)) {
             spec->walking[n++] = i;
             continue;
         }

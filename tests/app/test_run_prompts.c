@@ -267,6 +267,16 @@ static void templates_are_taken(void **state)
     said("--reasoning-budget 0 has no effect");
     cli(RUN "-p hello --reasoning-budget 0 --chat-template 'thinking {{ messages[0].content }}'"); /* no variable */
     said("--reasoning-budget 0 has no effect");
+    cli(RUN "-p hello --reasoning-budget 7 --chat-template 'thinking {{ messages[0].content }}'"); /* no tags */
+    said("--reasoning-budget 7 has no effect: the chat template shows no reasoning");
+    /* thinking that is limited */
+#define THINKER RUN "-p hello --ignore-eos --chat-template '{# </think> #}{{ messages[0].content }}<think>' " \
+                    "--reasoning-budget "
+    cli(THINKER "3 --reasoning-budget-message ' Enough.' -n 40");
+    assert_int_equal(cli_last.status, 0);
+    if (!strstr(cli_last.out, " Enough.</think>")) fail_msg("no end: %s", cli_last.out);
+    cli(THINKER "-1");
+    if (strstr(cli_last.out, "</think>")) fail_msg("an end: %s", cli_last.out);
     static const struct {
         const char *options;
         int status;
@@ -281,7 +291,7 @@ static void templates_are_taken(void **state)
         {"-p x --chat-template-kwargs '{'", 2, "not a JSON object"},
         {"-p x --tools missing", 3, "missing"},
         {"-p x --tools chat.jsonx", 3, "chat.jsonx"},
-        {"-p x --reasoning-budget 100", 2, "-1 (as the model likes) or 0"},
+        {"-p x --reasoning-budget -2", 2, "--reasoning-budget"},
         {"--messages missing", 3, "missing"},
         {"--messages /dev/null", 3, "not JSON"},
         {"--messages chat.json -p x", 2, "only one of -p, -f, --prompts-file and --messages"},

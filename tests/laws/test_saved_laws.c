@@ -96,7 +96,9 @@ static aerie_session *open_session(const aerie_model *m, aerie_spec_type type, u
     return session;
 }
 
-#define N_KINDS (N_SAMPLINGS + 6)
+#define N_KINDS (N_SAMPLINGS + 7)
+static const aerie_reasoning reasoning = {
+    .size = sizeof reasoning, .open = "<", .close = "</think>", .opened = true, .n_most = 4};
 static const char *const stops[] = {"zq", "\n\n", "e"};
 
 static aerie_request request_of(uint32_t kind)
@@ -115,6 +117,7 @@ static aerie_request request_of(uint32_t kind)
     case N_SAMPLINGS + 3: r.grammar = bits, r.ignore_eos = false; break;
     case N_SAMPLINGS + 4: r.stop = stops, r.n_stop = 2, r.sampling.temperature = 1.4f; break;
     case N_SAMPLINGS + 5: r.stop = stops, r.n_stop = 3, r.sampling.temperature = 1.4f, r.sampling.dry_multiplier = 1; break;
+    case N_SAMPLINGS + 6: r.reasoning = &reasoning; break;
     default: break;
     }
     return r;

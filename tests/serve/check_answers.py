@@ -100,6 +100,51 @@ class Reasoning(Case):
         self.assertEqual(said["none"], said["ngram"])
         self.assertEqual(said["none"], said["random"])
 
+    def limited(self, s, **body):
+        """An answer that does not close its reasoning by itself."""
+        end = self.token(s, "</think>")
+        m, _ = self.said(s, **{"logit_bias": {end: -100}, "ignore_eos": True, "max_tokens": 40, **body})
+        return m["content"], m.get("reasoning_content", "")
+
+    def test_a_limit_ends_the_reasoning(self):
+        said = {}
+        for spec in ("none", "ngram", "random"):
+            with self.serve(THINK, "--spec-type", spec) as s:
+                content, free = self.limited(s)
+                self.assertEqual(content, "")
+                content, thought = said[spec] = self.limited(s, reasoning_budget_tokens=8)
+                self.assertTrue(content)
+                self.assertTrue(0 < len(thought) < len(free) and free.startswith(thought), (free, thought))
+                for name in ("thinking_budget_tokens", "thinking_budget", "thinking_token_budget"):
+                    self.assertEqual(self.limited(s, **{name: 8}), said[spec])
+                self.assertEqual(self.limited(s, reasoning_budget_tokens=-1), ("", free))
+                told = self.limited(s, reasoning_budget_tokens=8, reasoning_budget_message=" Enough.")
+                self.assertEqual(told[1], thought + " Enough.")
+                self.assertEqual(self.limited(s, reasoning_budget_tokens=0)[1], "")
+                content, thought = self.limited(s, reasoning_budget_tokens=5, response_format=FORMAT, max_tokens=300)
+                self.assertLess(json.loads(content)["answer"], 10)
+                self.assertTrue(free.startswith(thought) and len(thought) < len(said[spec][1]))
+                end = self.token(s, "</think>")
+                stream = s.post("/v1/chat/completions", {"messages": [USER], "stream": True, "max_tokens": 40, "temperature": 0,
+                                                         "logit_bias": {end: -100}, "ignore_eos": True, "thinking_budget": 8})
+                deltas = [e["choices"][0]["delta"] for e in stream.events if e != "[DONE]"]
+                self.assertEqual(tuple("".join(d.get(k) or "" for d in deltas) for k in ("content", "reasoning_content")),
+                                 said[spec])
+                thinks = {"thinking": {"type": "enabled", "budget_tokens": 8}, "logit_bias": {end: -100}}
+                blocks = self.ask(s, path="/v1/messages", max_tokens=40, **thinks)["content"]
+                self.assertEqual([b["type"] for b in blocks], ["thinking", "text"])
+                self.assertEqual(blocks[0]["thinking"], said[spec][1])
+                for wrong in (-2, 1.5, "8", {}):
+                    self.assertIn("thinking_budget", self.ask(s, 400, thinking_budget=wrong)["error"]["message"])
+                    thinks["thinking"]["budget_tokens"] = wrong
+                    self.ask(s, 400, path="/v1/messages", max_tokens=40, **thinks)
+                self.ask(s, 400, reasoning_budget_message=3)
+        self.assertEqual(said["none"], said["ngram"])
+        self.assertEqual(said["none"], said["random"])
+        with self.serve(THINK, "--reasoning-budget", "8") as s:
+            self.assertEqual(self.limited(s), said["none"])
+            self.assertEqual(self.limited(s, thinking_budget=9)[1][:len(said["none"][1])], said["none"][1])
+
     def test_counts_that_no_automaton_holds(self):
         huge = {"type": "object", "properties": {"s": {"type": "string", "maxLength": 2147483647}}, "required": ["s"]}
         tool = {"type": "function", "function": {"name": "f", "parameters": huge, "strict": True}}

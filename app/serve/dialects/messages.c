@@ -325,7 +325,7 @@ static bool messages_convert(serve_ask *ask, serve_error *error)
 {
     static const char *const same[] = {"model", "max_tokens", "temperature",    "top_p",   "top_k",               "stream",
                                        "seed",  "min_p",      "return_origins", "grammar", "logit_bias",
-                                       "chat_template_kwargs"};
+                                       "chat_template_kwargs", "reasoning_budget_message"};
     const json_t *thinking = json_object_get(ask->body, "thinking");
     json_t *body = json_object();
     bool ok = body != NULL;
@@ -343,6 +343,10 @@ static bool messages_convert(serve_ask *ask, serve_error *error)
     const char *type = json_string_value(json_object_get(thinking, "type"));
     if (ok && type && strcmp(type, "disabled") == 0) ok = json_object_set_new(body, "enable_thinking", json_false()) == 0;
     if (ok && type && strcmp(type, "enabled") == 0) ok = json_object_set_new(body, "enable_thinking", json_true()) == 0;
+    json_t *most = json_object_get(thinking, "budget_tokens");
+    if (ok && most && !json_is_integer(most))
+        ok = serve_fail(error, 400, "thinking", "'thinking.budget_tokens' must be a whole number");
+    if (ok && most) ok = json_object_set(body, "reasoning_budget_tokens", most) == 0;
     return serve_ask_replace(ask, body, ok, error);
 }
 

@@ -197,9 +197,12 @@ static int open_model(serve_model *m)
         close_model(m);
         return bad;
     }
+    const char *open, *close;
     const app_text *given = &m->models.format.template_text;
     m->template_text = given->data ? given->data : m->models.info.chat_template;
     m->style = answer_style_detect(m->template_text, m->template_text ? strlen(m->template_text) : 0);
+    if (m->template_text)
+        app_format_note_budget(&m->models.format, o, answer_reasoning_tags(&m->style, &open, &close));
     m->takes_system = app_format_takes_system(&m->models.format, &m->models.info);
     m->takes_tools = app_format_takes_tools(&m->models.format, &m->models.info);
     m->reads = serve_reads_of(m->template_text);

@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "aerie_extra.h"
 #include "shared/app.h"
 
 /* ---- Formats --------------------------------------------------------------------------------- */
@@ -127,6 +128,10 @@ bool answer_repair(app_text *out, const char *text, size_t n);
 bool answer_is_opened(const answer_params *params);
 /* Returns the tags that begin and end reasoning. Returns false if a grammar could not find any. */
 bool answer_reasoning_tags(const answer_style *style, const char **open, const char **close);
+/* Limits the reasoning of an answer to n_most tokens: *limit gets the style's texts, and *end: the message
+ * (NULL: none) and what closes the reasoning. false: the style has no texts around reasoning, or memory is short. */
+bool answer_limit_reasoning(const answer_params *params, uint32_t n_most, const char *message, aerie_reasoning *limit,
+                            app_text *end);
 /* Appends what belongs between the rendered prompt and `text` [n], with which the client begins the answer: *before, then the
  * client's reasoning if it gave one (`reasons`), then *after. Reasoning that does not continue in `text` is closed there.
  * *n_skip: bytes of `text` that the prompt already contains. Returns false if memory is short. */

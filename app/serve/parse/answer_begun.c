@@ -60,6 +60,21 @@ bool answer_reasoning_tags(const answer_style *style, const char **open, const c
     return *open && *close;
 }
 
+bool answer_limit_reasoning(const answer_params *params, uint32_t n_most, const char *message, aerie_reasoning *limit,
+                            app_text *end)
+{
+    const char *open, *close;
+    if (!answer_reasoning_tags(&params->style, &open, &close)) return false;
+    if ((message && !app_text_add(end, message, strlen(message))) || !app_text_add(end, close, strlen(close) + 1)) return false;
+    *limit = aerie_reasoning_default();
+    limit->open = open;
+    limit->close = params->style.tags->close;
+    limit->opened = answer_is_opened(params);
+    limit->n_most = n_most;
+    limit->end = end->data;
+    return true;
+}
+
 static bool add(app_text *out, const char *text) { return app_text_add(out, text, strlen(text)); }
 
 bool answer_continue(app_text *before, app_text *after, const answer_params *params, bool reasons, const char *text, size_t n,

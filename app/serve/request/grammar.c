@@ -1,4 +1,5 @@
-/* grammar.c - what restricts an answer apart from tools: grammars, schemas and choices of a request (request.h).
+/* grammar.c - what restricts an answer apart from tools: grammars, schemas and choices of a request, and the limit of its
+ * reasoning (request.h).
  * Owns nothing: the grammar belongs to the request. An answer has at most one of them; two are an error. */
 #include <stdlib.h>
 #include <string.h>
@@ -95,16 +96,23 @@ static aerie_status lazy_grammar(aerie_grammar **grammar, const answer_lazy *laz
     return status;
 }
 
+/* The answer as the parser will see it; valid as long as the request. */
+static answer_params params_of(const serve_ask *ask)
+{
+    return (answer_params){.style = ask->style,
+                           .tools = ask->tools,
+                           .prompt = ask->prompt,
+                           .n_prompt = ask->n_prompt,
+                           .begun = ask->begun.data,
+                           .n_begun = ask->begun.n};
+}
+
 bool serve_ask_reason(serve_ask *ask, serve_error *error)
 {
     aerie_lazy_params p = aerie_lazy_params_default();
     aerie_grammar *whole = NULL;
     aerie_error why = {0};
-    const answer_params params = {.style = ask->style,
-                                  .prompt = ask->prompt,
-                                  .n_prompt = ask->n_prompt,
-                                  .begun = ask->begun.data,
-                                  .n_begun = ask->begun.n};
+    const answer_params params = params_of(ask);
     if (!ask->grammar || !answer_is_opened(&params) || !answer_reasoning_tags(&ask->style, &p.open, &p.close)) return true;
     p.opened = true;
     p.rest = ask->grammar;
@@ -115,15 +123,38 @@ bool serve_ask_reason(serve_ask *ask, serve_error *error)
     return true;
 }
 
+/* llama.cpp's names, Qwen's and vLLM's. */
+bool serve_ask_budget(serve_ask *ask, const json_t *object, serve_error *error)
+{
+    static const char *const names[] = {"reasoning_budget_tokens", "thinking_budget_tokens", "thinking_budget",
+                                        "thinking_token_budget"};
+    const app_chat_options *chat = &ask->server->options->chat;
+    ask->reasoning_budget = chat->reasoning_budget;
+    ask->reasoning_message = chat->reasoning_message;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const json_t *given = serve_get(object, names[i]);
+        uint32_t n = 0;
+        if (!given || (json_is_integer(given) && json_integer_value(given) == -1)) continue; /* as the server has it */
+        if (!serve_get_u32(object, names[i], 0, INT32_MAX, &n, error)) return false;
+        ask->reasoning_budget = (int32_t)n;
+    }
+    return serve_get_text(object, "reasoning_budget_message", &ask->reasoning_message, error);
+}
+
+bool serve_ask_limit(serve_ask *ask, serve_error *error)
+{
+    const answer_params params = params_of(ask);
+    if (ask->reasoning_budget < 0 || ask->tool_required || !ask->style.tags) return true;
+    ask->limited = answer_limit_reasoning(&params, (uint32_t)ask->reasoning_budget, ask->reasoning_message, &ask->reasoning,
+                                          &ask->reasoning_end);
+    const char *open, *close;
+    return ask->limited || !answer_reasoning_tags(&ask->style, &open, &close) || serve_fail_memory(error);
+}
+
 static aerie_status mixed_grammar(aerie_grammar **grammar, serve_ask *ask, bool free_calls, aerie_error *why)
 {
     answer_lazy lazy;
-    const answer_params params = {.style = ask->style,
-                                  .tools = ask->tools,
-                                  .prompt = ask->prompt,
-                                  .n_prompt = ask->n_prompt,
-                                  .begun = ask->begun.data,
-                                  .n_begun = ask->begun.n};
+    const answer_params params = params_of(ask);
     if (!answer_mixed_create(&lazy, &params, free_calls)) return AERIE_ERROR_MEMORY;
     lazy.opened = answer_is_opened(&params) && answer_reasoning_tags(&ask->style, &lazy.open, &lazy.close);
     if (!lazy.opened) lazy.open = lazy.close = NULL;
@@ -150,12 +181,7 @@ bool serve_ask_calls(serve_ask *ask, serve_error *error)
     answer_lazy lazy;
     aerie_error why = {0};
     aerie_grammar *grammar = NULL;
-    const answer_params params = {.style = ask->style,
-                                  .tools = ask->tools,
-                                  .prompt = ask->prompt,
-                                  .n_prompt = ask->n_prompt,
-                                  .begun = ask->begun.data,
-                                  .n_begun = ask->begun.n};
+    const answer_params params = params_of(ask);
     if (!answer_lazy_create(&lazy, &params)) return serve_fail_memory(error);
     aerie_status status = AERIE_OK;
     if (lazy.n_parts && lazy.n_parts <= MAX_CALL_PARTS) status = lazy_grammar(&grammar, &lazy, NULL, &why);

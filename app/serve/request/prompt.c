@@ -660,6 +660,7 @@ static bool ask_chat(serve_ask *ask, const json_t *messages, const json_t *objec
         if (ask->n_stops < AERIE_MAX_STOPS) ask->stops[ask->n_stops++] = marks[i];
     }
     ask->parses = true;
+    if (!serve_ask_limit(ask, error)) return false;
     if (ask->tools && ask->grammar && ask->has_schema) {
         if (!ask->tool_required) return serve_ask_mixed(ask, error);
         aerie_grammar_free(ask->grammar); /* there will be no content */

@@ -571,6 +571,7 @@ static bool submit(serve_reply_state *r, int32_t **expected, serve_error *error)
     request.stop = ask->stops;
     request.n_stop = ask->n_stops;
     request.grammar = ask->grammar;
+    request.reasoning = ask->limited ? &ask->reasoning : NULL;
     request.scope = ask->scope;
     request.client = serve_keys_client(ask->call);
     request.adapters = ask->adapters;

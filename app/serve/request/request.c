@@ -410,7 +410,8 @@ bool serve_ask_fields(serve_ask *ask, serve_error *error)
     if (!read_stream_options(ask, error) || !read_reasoning(ask, error) || !read_logprobs(ask, body, error)) return false;
     if (!ask_stops(ask, serve_get(body, "stop"), "stop", error) || !read_bias(ask, serve_get(body, "logit_bias"), error))
         return false;
-    return serve_ask_grammar(ask, body, error) && read_samplers(ask, body, error) && read_breakers(ask, body, error);
+    return serve_ask_grammar(ask, body, error) && serve_ask_budget(ask, body, error) && read_samplers(ask, body, error) &&
+           read_breakers(ask, body, error);
 }
 
 /* ---- Life --------------------------------------------------------------------------------------------------------- */
@@ -559,6 +560,7 @@ void serve_ask_free(serve_ask *ask)
     free(ask->expected);
     free(ask->prefix);
     app_text_free(&ask->begun);
+    app_text_free(&ask->reasoning_end);
     free(ask->ends);
     free(ask->stops);
     free(ask->breakers);

@@ -45,6 +45,11 @@ typedef struct serve_ask {
     aerie_logit_bias *bias; /* [n_bias] owned */
     size_t n_bias;
     aerie_grammar *grammar; /* owned */
+    int32_t reasoning_budget; /* tokens of reasoning at most; -1: any number */
+    const char *reasoning_message; /* borrowed from the body or the options; NULL: none */
+    bool limited;                  /* `reasoning` is the answer's limit; its `end` is reasoning_end */
+    aerie_reasoning reasoning;
+    app_text reasoning_end;
     bool has_schema;        /* the grammar comes from a schema, which applies to the content, not to the whole answer */
     aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] from "lora", or the model's defaults */
     size_t n_adapters;
@@ -97,6 +102,10 @@ bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, se
 bool serve_ask_grammar(serve_ask *ask, const json_t *object, serve_error *error);
 /* Limits a grammar for the whole answer to its content: reasoning that the prompt has opened is free and comes first. */
 bool serve_ask_reason(serve_ask *ask, serve_error *error);
+/* Reads "reasoning_budget_tokens" and its like. */
+bool serve_ask_budget(serve_ask *ask, const json_t *object, serve_error *error);
+/* Limits the reasoning of an answer whose prompt is known. */
+bool serve_ask_limit(serve_ask *ask, serve_error *error);
 /* Lets an answer whose content has a schema call tools instead (tool_choice auto). */
 bool serve_ask_mixed(serve_ask *ask, serve_error *error);
 /* Restricts calls that the answer may contain (tool_choice auto) to the tools and their schemas. If there is no grammar for the
