@@ -79,8 +79,6 @@ static const app_foreign foreign_options[] = {
     {"--jinja", NULL, APP_NO_EFFECT, "chat templates are always rendered as Jinja"},
     {"--no-jinja", NULL, APP_NO_EFFECT, "chat templates are always rendered as Jinja; -no-cnv uses no template"},
     {"--skip-chat-parsing --no-skip-chat-parsing", NULL, APP_NO_EFFECT, "answers are printed as the model writes them"},
-    {"-rea --reasoning", "on|off|auto", APP_NOT_YET, "the model's chat template decides whether it reasons"},
-    {"--reasoning-effort", "LEVEL", APP_OTHERWISE, "use --chat-template-kwargs '{\"reasoning_effort\": \"LEVEL\"}'"},
     {"--reasoning-preserve --no-reasoning-preserve", NULL, APP_NO_EFFECT,
      "the chat template decides which earlier reasoning the prompt repeats"},
     {"-ns --sequences", "N", APP_OTHERWISE, "give several -p or --prompts-file, and -np N to answer N of them at once"},

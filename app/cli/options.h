@@ -204,6 +204,7 @@ typedef struct app_chat_options {
     const char *template_text; /* Jinja, or the name of a known one */
     const char *template_file, *messages, *tools, *template_kwargs;
     int32_t reasoning_budget; /* tokens; -1: any number */
+    const char *reasoning, *reasoning_effort; /* on, off or auto; a level. NULL: as the template likes */
     const char *reasoning_message; /* written when they are used up; NULL: nothing */
 } app_chat_options;
 

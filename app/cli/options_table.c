@@ -205,6 +205,11 @@ static const app_option options[] = {
     {"--reasoning-budget", "N", APP_I32, SPECULATES, AT(chat.reasoning_budget), -1, INT32_MAX, "Template",
      "tokens of reasoning in an answer at most: then the text that closes it is written. 0: none; the template's variable that "
      "turns thinking off (enable_thinking, thinking) is set, too. -1: no limit"},
+    {"-rea --reasoning", "on|off|auto", APP_TEXT, SPECULATES, AT(chat.reasoning), 0, 0, "Template",
+     "turn thinking on or off, if the template has a variable for it (enable_thinking, thinking); auto: as the template likes "
+     "(default: auto)"},
+    {"--reasoning-effort", "LEVEL", APP_TEXT, SPECULATES, AT(chat.reasoning_effort), 0, 0, "Template",
+     "set the template's variable reasoning_effort, such as low, medium or high; a request's own goes first"},
     {"--reasoning-budget-message", "TEXT", APP_TEXT, SPECULATES, AT(chat.reasoning_message), 0, 0, "Template",
      "text to write before the reasoning is closed because --reasoning-budget is used up"},
 

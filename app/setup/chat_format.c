@@ -133,19 +133,48 @@ static bool has_variable(const app_format *format, const char *text, const json_
     return differ;
 }
 
-/* --reasoning-budget 0: the variables by which templates turn thinking off. */
-static int turn_thinking_off(app_format *format, const char *text)
+static bool is_on(const app_chat_options *chat) { return chat->reasoning && !strcmp(chat->reasoning, "on"); }
+static bool is_off(const app_chat_options *chat) { return chat->reasoning && !strcmp(chat->reasoning, "off"); }
+
+/* Sets a variable that is not given yet. Takes ownership of value. */
+static int set_default(json_t *object, const char *name, json_t *value)
+{
+    const bool given = json_object_get(object, name) != NULL;
+    if (given) json_decref(value);
+    return given || !json_object_set_new(object, name, value) ? APP_DONE : app_error_memory("the variables");
+}
+
+/* Sets the variables by which templates turn thinking on and off. Returns whether the template reads one. */
+static bool set_thinking(const app_format *format, const char *text, json_t *object, bool on, int *bad)
 {
     static const char *const names[] = {"enable_thinking", "thinking"};
+    bool found = false;
+    for (size_t i = 0; !*bad && i < sizeof names / sizeof *names; i++) {
+        if (!has_variable(format, text, object, names[i])) continue;
+        found = true;
+        *bad = set_default(object, names[i], json_boolean(on));
+    }
+    return found;
+}
+
+/* Sets the variables for --reasoning, --reasoning-budget 0 and --reasoning-effort. */
+static int set_reasoning(app_format *format, const char *text, const app_chat_options *chat)
+{
+    const char *effort = chat->reasoning_effort;
+    const bool off = chat->reasoning_budget == 0 || is_off(chat);
     json_t *object = format->variables.n ? json_loadb(format->variables.data, format->variables.n, JSON_ALLOW_NUL, NULL)
                                          : json_object();
     int bad = object ? APP_DONE : app_error_memory("the variables");
-    for (size_t i = 0; !bad && i < sizeof names / sizeof *names; i++) {
-        if (!has_variable(format, text, object, names[i])) continue;
-        format->no_thinking = true;
-        if (!json_object_get(object, names[i]) && json_object_set_new(object, names[i], json_false()))
-            bad = app_error_memory("the variables");
+    if (!bad && (off || is_on(chat))) {
+        const bool found = set_thinking(format, text, object, !off, &bad);
+        format->no_thinking = found && off;
+        if (!found && chat->reasoning_budget)
+            app_note("--reasoning %s has no effect: the chat template has no variable that turns thinking on and off "
+                     "(enable_thinking, thinking)", chat->reasoning);
     }
+    if (!bad && effort) bad = set_default(object, "reasoning_effort", json_string(effort));
+    if (!bad && effort && !strstr(text, "reasoning_effort"))
+        app_note("--reasoning-effort has no effect: the chat template does not read reasoning_effort");
     if (!bad) bad = write_variables(&format->variables, object);
     json_decref(object);
     return bad;
@@ -201,6 +230,8 @@ bool app_format_takes_tools(const app_format *format, const aerie_model_info *in
 int app_format_read(app_format *format, const app_options *options)
 {
     *format = (app_format){.special_in_messages = options->special_in_messages};
+    if (options->chat.reasoning && !is_on(&options->chat) && !is_off(&options->chat) && strcmp(options->chat.reasoning, "auto"))
+        return app_error(APP_USAGE, "--reasoning takes on, off or auto; found '%s'", options->chat.reasoning);
     int bad = read_template(format, options);
     if (!bad && options->chat.tools) {
         format->tools_name = app_path_name(options->chat.tools);
@@ -229,8 +260,9 @@ int app_format_fit(app_format *format, const aerie_model *model, const aerie_mod
     if (!bad && format->any && format->tools.data && !app_format_takes_tools(format, info))
         app_note("--tools has no effect: the chat template%s%s has no place for tools; --chat-template-file names another",
                  format->name ? " of " : "", format->name ? format->name : "");
-    if (bad || options->chat.reasoning_budget || !format->any) return bad;
-    return turn_thinking_off(format, format->template_text.data ? format->template_text.data : info->chat_template);
+    if (bad || !format->any) return bad;
+    return set_reasoning(format, format->template_text.data ? format->template_text.data : info->chat_template,
+                         &options->chat);
 }
 
 void app_format_note_budget(const app_format *format, const app_options *options, bool has_tags)

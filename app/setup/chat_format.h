@@ -1,7 +1,7 @@
 /* chat_format.h - how conversations become prompts: which chat template, and what it sees beside the messages.
  *
  * Owns: the template of --chat-template and --chat-template-file, or the plain one for models that have none; the tools; the
- * variables of --chat-template-kwargs, --set and --reasoning-budget.
+ * variables of --chat-template-kwargs, --set, --reasoning, --reasoning-effort and --reasoning-budget.
  */
 #ifndef AERIE_APP_SETUP_CHAT_FORMAT_H
 #define AERIE_APP_SETUP_CHAT_FORMAT_H
@@ -15,7 +15,7 @@ typedef struct app_format {
     const char *tools_name;
     bool any;               /* the format has a template */
     bool special_in_messages; /* control tokens spelled in messages are control tokens */
-    bool no_thinking;       /* --reasoning-budget 0 set a variable of the template */
+    bool no_thinking;       /* a variable of the template turns thinking off */
     bool fallback;          /* the plain one, since nothing tells which layout the model knows */
 } app_format;
 

@@ -269,6 +269,17 @@ static void templates_are_taken(void **state)
     said("--reasoning-budget 0 has no effect");
     cli(RUN "-p hello --reasoning-budget 7 --chat-template 'thinking {{ messages[0].content }}'"); /* no tags */
     said("--reasoning-budget 7 has no effect: the chat template shows no reasoning");
+    /* the same by --reasoning, and an effort */
+    snprintf(on, sizeof on, RUN "-p hello %s --reasoning on", thinker);
+    snprintf(off, sizeof off, RUN "-p hello %s -rea off", thinker);
+    same(on, RUN "-no-cnv -p hello");
+    same(off, RUN "-no-cnv -p 'hello /off'");
+    cli(RUN "-p hello --reasoning on --chat-template '{{ messages[0].content }}'");
+    said("--reasoning on has no effect");
+    same(RUN "-p hello --reasoning-effort low --chat-template '{{ messages[0].content }}{{ reasoning_effort }}'",
+         RUN "-no-cnv -p hellolow");
+    cli(RUN "-p hello --reasoning-effort low --chat-template '{{ messages[0].content }}'");
+    said("--reasoning-effort has no effect");
     /* thinking that is limited */
 #define THINKER RUN "-p hello --ignore-eos --chat-template '{# </think> #}{{ messages[0].content }}<think>' " \
                     "--reasoning-budget "
@@ -292,6 +303,7 @@ static void templates_are_taken(void **state)
         {"-p x --tools missing", 3, "missing"},
         {"-p x --tools chat.jsonx", 3, "chat.jsonx"},
         {"-p x --reasoning-budget -2", 2, "--reasoning-budget"},
+        {"-p x --reasoning maybe", 2, "on, off or auto; found 'maybe'"},
         {"--messages missing", 3, "missing"},
         {"--messages /dev/null", 3, "not JSON"},
         {"--messages chat.json -p x", 2, "only one of -p, -f, --prompts-file and --messages"},
