@@ -376,8 +376,9 @@ static aerie_status add_picture(making *m, const aerie_image *image, aerie_error
     if (!rows) return ae_fail_memory(error, "the rows of a picture", 0);
     for (uint32_t i = 0; i < plan.n_views; i++) {
         ae_tower_text(model, &plan, i, &m->text);
-        if (m->text.n || !m->begun) AE_TRY(end_text(m, error));
         const uint32_t n = ae_tower_view_rows(model, &plan, i), unit = model->patch * model->merge;
+        if (!n) continue; /* its rows are among those of another view */
+        if (m->text.n || !m->begun) AE_TRY(end_text(m, error));
         AE_TRY(add_chunk(m, &(aerie_chunk){.rows = rows, .n_rows = n, .group = are_grouped(m, model),
                                            .n_across = model->type->grid ? plan.view_width / unit : 0}, error));
         rows += (size_t)n * (1 + model->n_deep) * model->n_out;

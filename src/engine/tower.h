@@ -29,6 +29,7 @@ typedef struct ae_tower_plan {
     uint32_t width, height;  /* pixels that it is resized to */
     uint32_t n_across, n_down; /* number of tiles; 0 x 0: the picture is not cut */
     uint32_t n_views;        /* views, which the encoder computes one after the other: tiles by row, then the whole picture */
+    uint32_t skip_across, skip_down; /* tokens of the tiles together that show nothing, on each side (ae_tower_model.unpad) */
     bool whole_first;        /* the whole picture comes before the tiles */
     uint32_t view_width, view_height;   /* pixels of each tile */
     uint32_t whole_width, whole_height; /* pixels of the whole picture's view, if there are tiles */
@@ -46,7 +47,8 @@ aerie_status ae_tower_plan_bytes(ae_tower_model *model, ae_backend *backend, con
 bool ae_tower_is_whole(const ae_tower_plan *plan, uint32_t i);
 /* Size of view i in pixels. */
 void ae_tower_view(const ae_tower_plan *plan, uint32_t i, uint32_t *width, uint32_t *height);
-/* Returns the number of rows of view i including row breaks, and of all views together. */
+/* Returns the number of rows of view i including row breaks, and of all views together. If the tiles' rows are put together
+ * (unpad), the first tile has all of them, and the others none. */
 uint32_t ae_tower_view_rows(const ae_tower_model *model, const ae_tower_plan *plan, uint32_t i);
 uint32_t ae_tower_plan_rows(const ae_tower_model *model, const ae_tower_plan *plan);
 
@@ -55,6 +57,9 @@ void ae_tower_longest(const ae_tower_model *model, uint32_t width, uint32_t heig
 
 /* AE_TOWER_FIT: the size in pixels that a picture is reduced to before black is added. */
 void ae_tower_fit(const ae_tower_model *model, uint32_t width, uint32_t height, uint32_t *to_width, uint32_t *to_height);
+
+/* A file with grids: the size in pixels that a picture is resized to before it gets black around it. */
+void ae_tower_grid_fit(uint32_t width, uint32_t height, const ae_tower_plan *plan, uint32_t *to_width, uint32_t *to_height);
 
 /* Called between blocks of the encoder: `done` of `total` blocks are finished. Returning false cancels. */
 typedef bool ae_tower_progress(void *user, uint64_t done, uint64_t total);

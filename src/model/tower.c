@@ -168,6 +168,7 @@ static aerie_status read_sizes(tower_binder *t)
     AE_TRY(get(t, "image_size", true, sized ? 1 : 0, MAX_IMAGE, &m->image_size));
     AE_TRY(get(t, "patch_size", true, 1, MAX_PATCH, &m->patch));
     m->merge = m->type->n_merge;
+    m->n_features = 1;
     if (m->type->merge_key) AE_TRY(get(t, m->type->merge_key, false, 1, MAX_MERGE, &m->merge));
     AE_TRY(get(t, "preproc_image_size", false, 1, MAX_IMAGE, &m->longest));
     if (!m->longest) m->longest = m->image_size;
@@ -217,25 +218,61 @@ static aerie_status make_layers(tower_binder *t)
     return AERIE_OK;
 }
 
+/* Reads the sizes into which LLaVA 1.6 and Granite Vision cut pictures: width and height of each. */
+static aerie_status read_grids(tower_binder *t)
+{
+    static const char key[] = "clip.vision.image_grid_pinpoints";
+    ae_tower_model *m = t->m;
+    const ae_gguf_kv *kv = ae_gguf_kv_find(m->gguf, key);
+    ae_gguf_string how = {0};
+    if (!kv || (kv->type == AE_GGUF_ARRAY && !kv->n)) return AERIE_OK;
+    if (kv->type != AE_GGUF_ARRAY || kv->n % 2 || kv->n > 2 * AE_TOWER_GRIDS)
+        return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: %s is not a list of 1 to %d pairs of sides", ae_gguf_path(m->gguf),
+                       key, AE_TOWER_GRIDS);
+    for (uint64_t i = 0; i < kv->n; i++) {
+        int64_t side = 0;
+        if (!ae_gguf_kv_int(kv, i, &side) || side < 1 || side % m->image_size || side / m->image_size > MAX_TILES)
+            return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: element %llu of %s is not 1 to %d times the square's side of "
+                           "%u pixels", ae_gguf_path(m->gguf), (unsigned long long)i, key, MAX_TILES, m->image_size);
+        m->grids[i / 2][i % 2] = (uint32_t)side / m->image_size;
+    }
+    m->n_grids = (uint32_t)kv->n / 2;
+    for (uint32_t i = 0; i < m->n_grids; i++)
+        if (m->grids[i][0] * m->grids[i][1] > MAX_TILES)
+            return ae_fail(t->b.error, AERIE_ERROR_LIMIT, "%s: %s has a grid of %u x %u tiles; %d tiles are possible",
+                           ae_gguf_path(m->gguf), key, m->grids[i][0], m->grids[i][1], MAX_TILES);
+    AE_TRY(ae_gguf_get_string(m->gguf, "clip.vision.mm_patch_merge_type", false, &how, t->b.error));
+    const bool newline = ae_gguf_tensor_find(m->gguf, "model.image_newline") || ae_gguf_tensor_find(m->gguf, "v.image_newline");
+    const bool unpad = how.n == 13 && !memcmp(how.data, "spatial_unpad", 13);
+    if (how.n && !unpad && !(how.n == 4 && !memcmp(how.data, "flat", 4)))
+        return ae_fail(t->b.error, AERIE_ERROR_UNSUPPORTED, "%s: clip.vision.mm_patch_merge_type is \"%.*s\"; \"flat\" and "
+                       "\"spatial_unpad\" are known", ae_gguf_path(m->gguf), (int)(how.n < 32 ? how.n : 32), how.data);
+    m->unpad = unpad || (!how.n && newline);
+    return AERIE_OK;
+}
+
 /* LLaVA uses the last block but one of its encoder, which in most cases is CLIP with 24 blocks. Newer files name the block by
- * the key feature_layer and have no later ones; older files have 23 blocks, or all of them. */
+ * the key feature_layer and have no later ones; older files have 23 blocks, or all of them. Granite Vision's name several. */
 static aerie_status read_features(tower_binder *t)
 {
     ae_tower_model *m = t->m;
     const ae_gguf_kv *kv = ae_gguf_kv_find(m->gguf, "clip.vision.feature_layer");
-    const ae_gguf_kv *grids = ae_gguf_kv_find(m->gguf, "clip.vision.image_grid_pinpoints");
-    int64_t n = 0;
-    if ((kv && kv->type == AE_GGUF_ARRAY && kv->n > 1) || (grids && grids->type == AE_GGUF_ARRAY && grids->n))
-        return ae_fail(t->b.error, AERIE_ERROR_UNSUPPORTED, "%s: pictures that are cut into the grids of "
-                       "clip.vision.image_grid_pinpoints, or read after several blocks (feature_layer), as those of LLaVA 1.6 "
-                       "and Granite Vision, are not known", ae_gguf_path(m->gguf));
+    AE_TRY(read_grids(t));
     if (!kv) {
         if (m->n_cls && m->hparams.n_layers == 24) m->hparams.n_layers = 23;
         return AERIE_OK;
     }
-    if (kv->type != AE_GGUF_ARRAY || kv->n != 1 || !ae_gguf_kv_int(kv, 0, &n) || n < 1 || n > m->hparams.n_layers)
-        return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: clip.vision.feature_layer is not the number of one of %u blocks",
-                       ae_gguf_path(m->gguf), m->hparams.n_layers);
+    bool fits = kv->type == AE_GGUF_ARRAY && kv->n >= 1 && kv->n <= AE_TOWER_FEATURES;
+    int64_t n = -1;
+    for (uint64_t i = 0; fits && i < kv->n; i++) {
+        const int64_t before = n;
+        fits = ae_gguf_kv_int(kv, i, &n) && n > before && n >= 0 && n <= m->hparams.n_layers;
+        if (fits) m->features[i] = (uint32_t)n;
+    }
+    if (!fits || n < 1)
+        return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: clip.vision.feature_layer is not an ascending list of 1 to %d of "
+                       "%u blocks", ae_gguf_path(m->gguf), AE_TOWER_FEATURES, m->hparams.n_layers);
+    m->n_features = (uint32_t)kv->n;
     m->hparams.n_layers = (uint32_t)n;
     return AERIE_OK;
 }
@@ -601,7 +638,8 @@ static aerie_status bind_projector(tower_binder *t)
 {
     ae_tower_model *m = t->m;
     const ae_tower_type *type = m->type;
-    const uint32_t e = m->hparams.n_embd, o = m->n_out, merged = type->merge == AE_TOWER_POOL ? e : m->merge * m->merge * e;
+    const uint32_t e = m->hparams.n_embd, o = m->n_out, kk = type->merge == AE_TOWER_POOL ? 1 : m->merge * m->merge;
+    const uint32_t merged = m->n_features * kk * e;
     const bool layered = type->patch_eps > 0;
     uint32_t width = merged;
     ae_tensor_ref none;
@@ -622,6 +660,8 @@ static aerie_status bind_projector(tower_binder *t)
     if (type->size == AE_TOWER_SQUARE) AE_TRY(bind_pair(t, type->project, true, false, e, o, &m->project, &none));
     else AE_TRY(bind_pair(t, type->project, true, false, m->n_mid, width, &m->project, &m->project_b));
     if (type->gated_project) AE_TRY(bind_gated(t));
+    if (m->unpad) AE_TRY(bind(t, "model.image_newline", false, 0, o, &m->newline));
+    if (m->unpad && !m->newline) AE_TRY(bind(t, "v.image_newline", true, 0, o, &m->newline));
     if (type->clamped) AE_TRY(read_clamp(t, type->project, &m->clamp));
     if (type->head_norms) AE_TRY(bind(t, "v.std_bias", false, 0, e, &m->std_bias));
     if (type->head_norms) AE_TRY(bind(t, "v.std_scale", m->std_bias != NULL, 0, e, &m->std_scale));

@@ -20,7 +20,9 @@ typedef enum ae_tower_merge {
 /* How a picture is resized and cut for the encoder. */
 typedef enum ae_tower_size {
     AE_TOWER_SQUARE, /* stretched to the encoder's square */
-    AE_TOWER_PAD,    /* put in the middle of a square of one colour, which is resized to the encoder's square */
+    /* put in the middle of a square of one colour, which is resized to the encoder's square; or, if the file has grids,
+     * stretched to that square, and once more cut into tiles of it in the grid that wastes least, with black around it */
+    AE_TOWER_PAD,
     /* the longer side is resized, then cut into tiles of the encoder's square; the whole picture is added as one more view */
     AE_TOWER_TILES,
     AE_TOWER_ANY,    /* keeps its own sides, up to the longest one */
@@ -140,6 +142,8 @@ typedef struct ae_tower_resampler {
 } ae_tower_resampler;
 
 #define AE_TOWER_HEAD 128
+#define AE_TOWER_GRIDS 64   /* most grids of a file */
+#define AE_TOWER_FEATURES 8 /* most blocks whose outputs are projected */
 #define AE_TOWER_DEEP 16 /* most blocks with deep rows */
 
 typedef struct ae_tower_model {
@@ -162,6 +166,11 @@ typedef struct ae_tower_model {
     uint32_t n_mid;     /* width between the projector's two matrices */
     uint32_t n_gated;   /* width of the projector's gated block; 0: there is none */
     uint32_t n_query;   /* rows of a view, if its type has a resampler; else 0 */
+    uint32_t n_grids, grids[AE_TOWER_GRIDS][2]; /* PAD: columns and rows of tiles that a picture may be cut into */
+    bool unpad;         /* the tiles' rows come line by line of the picture, without what shows black alone, and with newline */
+    /* the outputs of so many blocks lie side by side in a row that is projected: of block features[i] - 1, 0: what comes before
+     * the first block; 1: of the last block alone */
+    uint32_t n_features, features[AE_TOWER_FEATURES];
     bool nested;        /* SLICES: the text around slices is that of MiniCPM-V 2.5 */
     ae_tower_resampler resampler;
     float mean[3], std[3];
@@ -182,6 +191,7 @@ typedef struct ae_tower_model {
     ae_tensor_ref project, project_b;   /* [n_mid or n_out, in] ("gemma3": [in, n_out]), bias or NULL */
     ae_tensor_ref project2, project2_b; /* [n_out, n_mid], or NULL */
     ae_tower_clamp clamp;      /* bounds of `project` */
+    ae_tensor_ref newline;     /* [n_out] the row after each line of tiles, if `unpad` */
     ae_tensor_ref row_break;   /* [n_out] the row that follows each line of tokens except the last; or NULL */
 } ae_tower_model;
 

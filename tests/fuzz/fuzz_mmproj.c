@@ -16,7 +16,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const types[] = {"gemma3", "idefics3", "pixtral", "pixtral-merge", "glm4v", "kimik25", "mlp", "paddleocr",
-                                    "minicpmv25"};
+                                    "minicpmv25", "granitevision"};
 #define N_TYPES (sizeof types / sizeof *types)
 
 static uint8_t *files[N_TYPES]; /* kept to the end of the program */

@@ -22,7 +22,7 @@ static outcome use_mmproj(const uint8_t *bytes, size_t n, const char **why)
 }
 
 static const char *const types[] = {"gemma3", "idefics3", "pixtral", "pixtral-merge", "glm4v", "kimik25", "mlp", "paddleocr",
-                                    "minicpmv25"};
+                                    "minicpmv25", "granitevision"};
 
 static uint8_t *make_mmproj(size_t i, uint64_t seed, size_t *n, const char **name)
 {

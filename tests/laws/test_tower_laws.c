@@ -25,7 +25,8 @@ enum { N_OUT = 40, MAX_SIDE = 160 };
 
 static const char *const types[] = {"gemma3", "gemma4v", "gemma4uv", "idefics3", "internvl", "lfm2", "pixtral", "pixtral-merge",
                                     "qwen2vl", "qwen2.5vl", "qwen3vl", "qwen35", "glm4v", "glmocr", "kimivl", "kimik25",
-                                    "paddleocr", "dotsocr", "mlp", "lightonocr", "minicpmv"};
+                                    "paddleocr", "dotsocr", "mlp", "lightonocr", "minicpmv",
+                                    "llava16", "granitevision"};
 enum { N_TYPES = sizeof types / sizeof *types };
 #if defined(__aarch64__)
 static const char *const levels[] = {"ref", "neon", "dotprod", "i8mm"};
@@ -241,6 +242,7 @@ static void views_have_their_text(void **state)
                 "<slice>[32x32]</slice><slice>[32x32]</slice>");
     check_views("minicpmv", 100, 30,
                 "<image>[56x16]</image><slice>[32x32]</slice><slice>[32x32]</slice><slice>[32x32]</slice>");
+    check_views("llava16", 20, 99, "[32x32][32x32][32x32][32x32]");
     check_views("minicpmv25", 20, 20, "<image>[32x32]</image>");
     check_views("minicpmv25", 30, 100, "<image>[16x56]</image><slice><image>[32x32]</image>\n<image>[32x32]</image>\n"
                 "<image>[32x32]</image></slice>");
@@ -287,6 +289,14 @@ static void refuses_encoders_that_cannot_be(void **state)
     refuse_tower("qwen2.5vl", "clip.vision.patch_size", 22 + 4, &wide, sizeof wide, "clip.vision.window_size",
                  "clip.vision.window_sizX", "a window of 112 pixels holds no token of 128 pixels");
     const uint32_t much = 5000, version = 7, few = 6;
+    const int32_t odd = 33, huge = 32 * 65, back = 0;
+    refuse_tower("llava16", "clip.vision.image_grid_pinpoints", 32 + 16, &odd, sizeof odd, NULL, NULL, "element 0 of");
+    refuse_tower("llava16", "clip.vision.image_grid_pinpoints", 32 + 20, &huge, sizeof huge, NULL, NULL, "element 1 of");
+    refuse_tower("llava16", "clip.vision.image_grid_pinpoints", 32 + 40, &back, sizeof back, NULL, NULL, "element 6 of");
+    refuse_tower("llava16", "spatial_unpad", 0, "spatial_unpid", 13, NULL, NULL, "\"flat\" and \"spatial_unpad\" are known");
+    refuse_tower("llava16", "model.image_newline", 0, "modal", 5, NULL, NULL, "image_newline");
+    refuse_tower("granitevision", "clip.vision.feature_layer", 25 + 20, &back, sizeof back, NULL, NULL, "an ascending list");
+    refuse_tower("granitevision", "clip.vision.feature_layer", 25 + 24, &odd, sizeof odd, NULL, NULL, "an ascending list");
     refuse_tower("minicpmv", "clip.minicpmv_query_num", 23 + 4, &much, sizeof much, NULL, NULL, "1 to 1024 are possible");
     refuse_tower("minicpmv", "clip.minicpmv_query_num", 23 + 4, &few, sizeof few, NULL, NULL, "resampler.query");
     refuse_tower("minicpmv", "clip.minicpmv_version", 21 + 4, &version, sizeof version, NULL, NULL, "is 7; 2 to 6 and 100045");

@@ -55,6 +55,8 @@ typedef struct kind {
     bool each;        /* `norm` is one of patches */
     bool plain;       /* no biases in the projector, no row breaks */
     bool feature;     /* reads the last block but one */
+    bool grids;       /* pictures are cut into grids */
+    uint32_t features; /* a bit for each block whose output is projected with others'; 0: none */
     uint32_t version, queries; /* of a resampler; 0: there is none */
     uint32_t least, most; /* keys: pixels of a picture; 0: none */
     const char *post_name; /* NULL: v.post_ln */
@@ -86,6 +88,10 @@ static const kind kinds[] = {
      .post_name = "mm.post_norm", .activation = "clip.use_silu", .key = "clip.vision.projector.scale_factor",
      .norm = "mm.input_norm", .norm_bias = true, .each = true, .project = "mm.0", .project2 = "mm.2"},
     {"mlp", "mlp", 32, 1, .pre = true, .cls = true, .feature = true, .n_table = 65, .project = "mm.0", .project2 = "mm.2"},
+    {"llava16", "mlp", 32, 1, .pre = true, .cls = true, .feature = true, .grids = true, .n_table = 65, .project = "mm.0",
+     .project2 = "mm.2"},
+    {"granitevision", "mlp", 32, 1, .patch_bias = true, .grids = true, .features = 11, .n_table = 64,
+     .activation = "clip.use_gelu", .project = "mm.0", .project2 = "mm.2"},
     {"lightonocr", "lightonocr", 64, 2, true, .pre = true, .plain = true, .activation = "clip.use_silu",
      .key = "clip.vision.spatial_merge_size", .project = "mm.1", .project2 = "mm.2"},
     {"idefics3", "idefics3", 32, 2, .patch_bias = true, .post = true, .n_table = 64, .activation = "clip.use_gelu",
@@ -222,6 +228,18 @@ static aerie_status write_keys(ae_gguf_writer *w, const kind *k, uint32_t n_out,
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].key) AE_TRY(ae_gguf_writer_u32(w, numbers[i].key, numbers[i].value, error));
     if (k->feature) AE_TRY(ae_gguf_writer_array(w, "clip.vision.feature_layer", AE_GGUF_I32, &feature, 1, error));
+    if (k->grids) {
+        const int32_t grids[] = {32, 64, 64, 32, 64, 64, 96, 32, 32, 96};
+        AE_TRY(ae_gguf_writer_array(w, "clip.vision.image_grid_pinpoints", AE_GGUF_I32, grids, 10, error));
+        AE_TRY(ae_gguf_writer_string(w, "clip.vision.mm_patch_merge_type", "spatial_unpad", error));
+    }
+    if (k->features) {
+        int32_t list[BLOCKS + 1];
+        size_t n = 0;
+        for (int32_t i = 0; i <= BLOCKS; i++)
+            if (k->features >> i & 1) list[n++] = i;
+        AE_TRY(ae_gguf_writer_array(w, "clip.vision.feature_layer", AE_GGUF_I32, list, n, error));
+    }
     if (k->version) AE_TRY(ae_gguf_writer_i32(w, "clip.minicpmv_version", (int32_t)k->version, error));
     if (k->version) AE_TRY(ae_gguf_writer_u32(w, "clip.minicpmv_query_num", k->queries, error));
     if (k->least) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.image_min_pixels", k->least, error));
@@ -281,8 +299,11 @@ static void list_projector(making *m, const kind *k, uint32_t n_out)
         if (unfold && k->merge > 1) add(m, "mm.input_norm.weight", true, 1, WIDTH, 1, 1, 1);
         if (unfold && k->merge > 1) add(m, "mm.patch_merger.weight", false, 2, side, WIDTH, 1, 1);
         if (k->norm) pair(m, k->norm, k->norm_bias, true, k->each ? WIDTH : side, 0);
-        pair(m, k->project, !k->plain, false, unfold ? WIDTH : side, mid);
+        int64_t n_features = 0;
+        for (uint32_t bits = k->features; bits; bits &= bits - 1) n_features++;
+        pair(m, k->project, !k->plain, false, (unfold ? WIDTH : side) * (n_features ? n_features : 1), mid);
         pair(m, k->project2, !k->plain, false, mid, n_out);
+        if (k->grids) add(m, "model.image_newline", false, 1, n_out, 1, 1, 1);
         if (unfold && !k->plain) add(m, "v.token_embd.img_break", false, 1, n_out, 1, 1, 1);
     }
     if (k->heads) add(m, "v.std_bias", false, 1, WIDTH, 1, 1, 1);
@@ -316,8 +337,8 @@ aerie_status mkmmproj_write(const char *name, uint32_t n_out, const char *path, 
         if (!strcmp(kinds[i].name, name)) k = &kinds[i];
     if (!k)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "there is no random mmproj of type %s; dotsocr, gemma3, gemma4v, gemma4uv, "
-                       "glm4v, glmocr, idefics3, internvl, kimivl, kimik25, lfm2, lightonocr, minicpmv, minicpmv25, mlp, "
-                       "paddleocr, pixtral, pixtral-merge, qwen2vl, qwen2.5vl, qwen3vl and qwen35 are there",
+                       "glm4v, glmocr, granitevision, idefics3, internvl, kimivl, kimik25, lfm2, lightonocr, llava16, "
+                       "minicpmv, minicpmv25, mlp, paddleocr, pixtral, pixtral-merge, qwen2vl, qwen2.5vl, qwen3vl and qwen35 are there",
                        name);
     ae_gguf_writer *w;
     making *m = ae_alloc(1, sizeof *m);

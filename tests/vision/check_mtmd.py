@@ -31,6 +31,7 @@ SIZES = {"gemma3": [(32, 32)], "idefics3": [(96, 96), (96, 64), (32, 96)], "pixt
          "internvl": [(32, 32), (64, 32)], "lfm2": [(64, 64), (96, 64)], "glm4v": [(64, 64), (96, 48)],
          "glmocr": [(64, 64)], "kimivl": [(64, 64), (96, 48)], "kimik25": [(64, 64), (96, 48)],
          "paddleocr": [(64, 64), (56, 72)], "dotsocr": [(64, 64), (96, 48)], "mlp": [(32, 32)], "lightonocr": [(64, 64)],
+         "granitevision": [(64, 64), (96, 32)],
          "minicpmv": [(32, 32), (64, 32)]}
 COUNTED = int(os.environ.get("COUNTED", 20))
 WIDE = ("minicpmv",)

@@ -56,6 +56,11 @@ TOWER = dict(hidden_size=WIDTH, intermediate_size=FF, num_hidden_layers=BLOCKS, 
              num_channels=3, hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6, attention_dropout=0.0)
 
 
+CLIP = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+        "self_attn.out_proj": "attn_out", "layer_norm1": "ln1", "layer_norm2": "ln2", "mlp.fc1": "ffn_up",
+        "mlp.fc2": "ffn_down"}
+
+
 def tensors(path):
     return {t.name: torch.from_numpy(np.array(t.data, np.float32).reshape([int(x) for x in reversed(t.shape)])).double()
             for t in GGUFReader(path).tensors}

@@ -243,13 +243,18 @@ static void unfold(ae_tower *t, const tower_view *v)
     t->backend->ops->upload(t->stream, t->merged, t->merged_host, (size_t)v->n_tokens * kk * e * sizeof(float));
 }
 
-/* Merges the rows of x into tokens in `merged`. */
+/* Merges the rows of x into tokens in `merged`; where several blocks are projected, a row is a token. */
 static void merge(ae_tower *t, const tower_view *v)
 {
     const ae_tower_merge how = t->model->type->merge;
     const uint32_t e = t->model->hparams.n_embd, kk = t->model->merge * t->model->merge;
     if (how == AE_TOWER_UNFOLD) {
         unfold(t, v);
+        return;
+    }
+    if (t->model->n_features > 1) {
+        const uint32_t width = tower_merged_floats(t->model);
+        tower_copy_rows(t, v->n_tokens, width, t->features + (size_t)(v->n - v->n_tokens) * width, width, t->merged, width);
         return;
     }
     if (how == AE_TOWER_POOL) map_rows(t, AE_MAP_ZERO, v->n_tokens, e, t->merged, 0, NULL);
@@ -260,6 +265,14 @@ static void merge(ae_tower *t, const tower_view *v)
             .y = how == AE_TOWER_POOL ? t->part : t->merged + (size_t)k * e, .y_stride = how == AE_TOWER_POOL ? e : kk * e});
         if (how == AE_TOWER_POOL) tower_add_rows(t, v->n_tokens, e, 1.0f / (float)kk, t->part, e, t->merged);
     }
+}
+
+void tower_keep(ae_tower *t, uint32_t n_done, const tower_view *v)
+{
+    const ae_tower_model *m = t->model;
+    const uint32_t e = m->hparams.n_embd, n = m->n_features;
+    for (uint32_t i = 0; n > 1 && i < n; i++)
+        if (m->features[i] == n_done) tower_copy_rows(t, v->n, e, t->x, e, t->features + (size_t)i * e, (size_t)n * e);
 }
 
 void tower_deep(ae_tower *t, uint32_t i, const tower_view *v)

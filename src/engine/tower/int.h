@@ -41,7 +41,7 @@ struct ae_tower {
     float *std_bias, *std_scale, *project_b, *project2_b, *ones, *bare_norm[3], *bare_norm_b[3];
     /* (device) [n_layers][2][head_dim] norms in the order of rotated heads; or NULL if heads are not reordered */
     float *turned_norms;
-    float *row_break;      /* (host) [n_out], or NULL */
+    float *row_break, *newline; /* (host) [n_out], or NULL */
     float *table;          /* (host) learned positions from which those of a view are computed; or NULL */
     float colour[3][256];  /* (host) normalised value of each byte, by channel */
     /* memory for views of up to n_room rows and n_windows windows */
@@ -60,6 +60,7 @@ struct ae_tower {
      * reordered, and y is q if a half's output is added unchanged). For the projector: the others. */
     float *y, *q, *k, *v, *attn; /* [n_room][...] */
     float *pixels;         /* [n_room][3 * patch * patch] */
+    float *features;       /* [n_room][n_features][n_embd] outputs of several blocks; or NULL */
     float *wide, *keys, *values, *places; /* [n_room][n_out] of a resampler: patches, and what is made of them */
     float *asked, *found;                 /* [n_query][n_out] of a resampler: its queries, and what they find */
     float *merged, *part, *hidden, *out; /* [n_tokens][...] the projector's input, one patch of it, the activations between its
@@ -79,7 +80,7 @@ static inline uint32_t tower_patch_floats(const ae_tower_model *m)
 /* Returns the floats of a token after its patches are merged. */
 static inline uint32_t tower_merged_floats(const ae_tower_model *m)
 {
-    return m->hparams.n_embd * (m->type->merge == AE_TOWER_POOL ? 1 : m->merge * m->merge);
+    return m->hparams.n_embd * m->n_features * (m->type->merge == AE_TOWER_POOL ? 1 : m->merge * m->merge);
 }
 
 /* ---- host.c ---- */
@@ -128,6 +129,8 @@ void tower_products(const ae_tower *t, uint32_t n, const float *x, uint32_t n_in
 /* Starts the stream from the patches in pixels_host. */
 void tower_begin(ae_tower *t, const tower_view *view);
 void tower_run_block(ae_tower *t, uint32_t i, const tower_view *view);
+/* Keeps the rows after n_done blocks, if they are projected with those of others. */
+void tower_keep(ae_tower *t, uint32_t n_done, const tower_view *view);
 /* Projects the deep rows of a block to deep_host. Waits for the device. */
 void tower_deep(ae_tower *t, uint32_t i, const tower_view *view);
 /* Projects the tokens to merged_host [n_tokens][n_out]. Waits for the device. */

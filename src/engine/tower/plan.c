@@ -3,8 +3,8 @@
  * Source: the published processors (transformers, PIL backend): Gemma3ImageProcessor, Gemma4ImageProcessor,
  * Idefics3ImageProcessor, PixtralImageProcessor, Qwen2VLImageProcessor, GotOcr2ImageProcessor (InternVL),
  * Lfm2VlImageProcessor, Glm4vImageProcessor, PaddleOCRVLImageProcessor, Kimi_K25ImageProcessor, and the prompts that their
- * processors write; KimiVLImageProcessor, MiniCPMVImageProcessor and LLaVA's expand2square as their authors publish
- * them. */
+ * processors write; LlavaNextImageProcessor; KimiVLImageProcessor, MiniCPMVImageProcessor and LLaVA's expand2square as their
+ * authors publish them. */
 #include <math.h>
 #include <string.h>
 
@@ -261,6 +261,48 @@ static void plan_grid_smart(const ae_tower_model *m, uint32_t width, uint32_t he
     p->whole_width = whole.width, p->whole_height = whole.height;
 }
 
+void ae_tower_grid_fit(uint32_t width, uint32_t height, const ae_tower_plan *p, uint32_t *to_width, uint32_t *to_height)
+{
+    const double across = (double)p->width / width, down = (double)p->height / height;
+    const bool wide = across < down;
+    const double other = ceil(wide ? height * across : width * down), most = wide ? p->height : p->width;
+    *to_width = p->width, *to_height = p->height;
+    *(wide ? to_height : to_width) = (uint32_t)(other < most ? other : most);
+}
+
+/* Tokens on each side of a length of n that the picture does not reach: `scale` times its own length is what it has. */
+static uint32_t skipped(uint32_t n, double length, double scale)
+{
+    const double own = trunc(rint(length * scale * 1e7) / 1e7);
+    return own < n ? (uint32_t)(n - own) / 2 : 0;
+}
+
+/* Chooses the grid that keeps most of the picture's pixels and, of several, has the fewest others; then counts the tokens
+ * outside of the picture. */
+static void plan_pinned(const ae_tower_model *m, uint32_t width, uint32_t height, ae_tower_plan *p)
+{
+    const uint32_t s = m->image_size, side = s / (m->patch * m->merge);
+    const double area = (double)width * height;
+    double most = 0, least = INFINITY;
+    p->n_across = m->grids[0][0], p->n_down = m->grids[0][1];
+    for (uint32_t i = 0; i < m->n_grids; i++) {
+        const double w = m->grids[i][0] * s, h = m->grids[i][1] * s;
+        const double scale = w / width < h / height ? w / width : h / height;
+        const double fitted = trunc(width * scale) * trunc(height * scale), kept = fitted < area ? fitted : area;
+        const double wasted = w * h - kept;
+        if (kept < most || (kept == most && !(wasted < least))) continue;
+        most = kept, least = wasted;
+        p->n_across = m->grids[i][0], p->n_down = m->grids[i][1];
+    }
+    p->width = p->n_across * s, p->height = p->n_down * s;
+    p->n_views = p->n_across * p->n_down + 1;
+    p->whole_first = true;
+    if (!m->unpad) return;
+    const uint32_t across = p->n_across * side, down = p->n_down * side;
+    if ((double)width / height > (double)across / down) p->skip_down = skipped(down, height, (double)across / width);
+    else p->skip_across = skipped(across, width, (double)down / height);
+}
+
 bool ae_tower_is_whole(const ae_tower_plan *p, uint32_t i)
 {
     return p->n_views == 1 || i == (p->whole_first ? 0 : p->n_views - 1);
@@ -279,12 +321,17 @@ uint32_t ae_tower_view_rows(const ae_tower_model *m, const ae_tower_plan *p, uin
     uint32_t w, h;
     if (m->n_query) return m->n_query;
     ae_tower_view(p, i, &w, &h);
+    if (m->unpad && i > 1) return 0;
+    if (m->unpad && i == 1)
+        return (p->width / unit - 2 * p->skip_across + 1) * (p->height / unit - 2 * p->skip_down);
     return w / unit * (h / unit) + (m->row_break ? h / unit - 1 : 0);
 }
 
 uint32_t ae_tower_plan_rows(const ae_tower_model *m, const ae_tower_plan *p)
 {
-    return (p->n_views - 1) * ae_tower_view_rows(m, p, 0) + ae_tower_view_rows(m, p, p->n_views - 1);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_views; i++) n += ae_tower_view_rows(m, p, i);
+    return n;
 }
 
 static aerie_status check_plan(const ae_tower_model *m, uint32_t width, uint32_t height, const ae_tower_plan *p,
@@ -318,7 +365,10 @@ aerie_status ae_tower_plan_make(const ae_tower_model *m, uint32_t width, uint32_
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a picture of %u x %u pixels; the longer side may be 200 times the shorter "
                        "one", width, height);
     switch (m->type->size) {
-    case AE_TOWER_SQUARE: case AE_TOWER_PAD: break;
+    case AE_TOWER_SQUARE: break;
+    case AE_TOWER_PAD:
+        if (m->n_grids) plan_pinned(m, width, height, p);
+        break;
     case AE_TOWER_TILES: plan_tiles(m, width, height, p); break;
     case AE_TOWER_ANY: plan_any(m, width, height, p); break;
     case AE_TOWER_SMART: plan_smart(m, width, height, p); break;

@@ -152,6 +152,7 @@ static aerie_status load_weights(ae_tower *t, const ae_load_options *options, ae
     AE_TRY(ae_parts_fill(&t->parts, options, error));
     AE_TRY(turn_norms(t, error));
     if (n_table_floats(m)) AE_TRY(read_host(t, m->positions, n_table_floats(m), &t->table, error));
+    AE_TRY(read_host(t, m->newline, m->n_out, &t->newline, error));
     return read_host(t, m->row_break, m->n_out, &t->row_break, error);
 }
 
@@ -231,6 +232,7 @@ static void device_layout(ae_layout *l, ae_tower *t)
     ae_rows_layout(l, t->n_windows ? n : 0, 1, AE_ROWS_ENCODER, &t->windows);
     ae_rows_layout(l, m->n_query ? n : 0, 1, AE_ROWS_ENCODER, &t->asking);
     t->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
+    t->features = ae_layout_add(l, m->n_features > 1 ? n * m->n_features * h->n_embd : 0, sizeof(float));
     t->gate = ae_layout_add(l, m->type->gated ? n_ffn * larger(h->n_ff, m->n_gated) : 0, sizeof(float));
     t->up = ae_layout_add(l, n_ffn * larger(h->n_ff, m->n_gated), sizeof(float));
     t->bounded = ae_layout_add(l, has_bounds(m) ? n_ffn * widest : 0, sizeof(float));
@@ -430,6 +432,7 @@ void ae_tower_free(ae_tower *t)
         t->backend->ops->free(t->backend, t->turned_norms, 2 * (size_t)h->n_layers * h->head_dim * sizeof(float));
     ae_parts_free(&t->parts);
     ae_free(t->row_break);
+    ae_free(t->newline);
     ae_free(t->table);
     ae_free(t->layers);
     ae_free(t->blocks);
@@ -491,6 +494,7 @@ static aerie_status begin_view(ae_tower *t, const ae_image *image, const tower_v
     aerie_status status = upload_rows(t, v, error);
     if (status == AERIE_OK) {
         tower_begin(t, v);
+        tower_keep(t, 0, v);
         status = t->backend->ops->sync(t->stream, error);
     }
     ae_pool_release(t->pool);
@@ -501,6 +505,7 @@ static aerie_status run_block(ae_tower *t, uint32_t i, const tower_view *v, aeri
 {
     ae_pool_hold(t->pool);
     tower_run_block(t, i, v);
+    tower_keep(t, i + 1, v);
     tower_deep(t, i, v);
     const aerie_status status = t->backend->ops->sync(t->stream, error);
     ae_pool_release(t->pool);
@@ -622,12 +627,28 @@ static aerie_status resize_fit(const ae_tower *t, const ae_image *image, const a
     return status;
 }
 
+/* Fits a picture into a grid of tiles, with black on two sides. */
+static aerie_status resize_pinned(const ae_tower *t, const ae_image *image, const ae_tower_plan *plan, ae_image *whole,
+                                  aerie_error *error)
+{
+    static const uint8_t black[3] = {0, 0, 0};
+    uint32_t w, h;
+    ae_image small = {0};
+    ae_tower_grid_fit(image->width, image->height, plan, &w, &h);
+    AE_TRY(ae_image_resize(&small, image, w, h, filter_of(t->model->type), error));
+    const aerie_status status = ae_image_put(whole, &small, plan->width, plan->height, (plan->width - w) / 2,
+                                             (plan->height - h) / 2, black, error);
+    ae_image_free(&small);
+    return status;
+}
+
 /* Resizes a picture to the plan's size; a picture that is cut into tiles is first resized by its longest side. */
 static aerie_status resize_whole(const ae_tower *t, const ae_image *image, const ae_tower_plan *plan, ae_image *whole,
                                  aerie_error *error)
 {
     const ae_image_filter filter = filter_of(t->model->type);
     uint32_t w = plan->width, h = plan->height;
+    if (t->model->n_grids) return resize_pinned(t, image, plan, whole, error);
     if (t->model->type->size == AE_TOWER_PAD) return resize_square(t, image, plan, whole, error);
     if (t->model->type->size == AE_TOWER_FIT) return resize_fit(t, image, plan, whole, error);
     if (t->model->type->size != AE_TOWER_TILES) return ae_image_resize(whole, image, w, h, filter, error);
@@ -639,21 +660,45 @@ static aerie_status resize_whole(const ae_tower *t, const ae_image *image, const
     return status;
 }
 
+/* Puts the rows of tiles together, line by line of the picture, without the tokens that show black alone, and with a newline
+ * after each line. */
+static void pack_tiles(const ae_tower *t, const ae_tower_plan *plan, const float *tiles, float *rows)
+{
+    const uint32_t unit = t->model->patch * t->model->merge, side = plan->view_width / unit;
+    const uint32_t across = plan->n_across * side, down = plan->n_down * side;
+    const size_t n_out = t->model->n_out;
+    for (uint32_t y = plan->skip_down; y < down - plan->skip_down; y++) {
+        for (uint32_t x = plan->skip_across; x < across - plan->skip_across; x++, rows += n_out) {
+            const size_t tile = y / side * plan->n_across + x / side, at = (size_t)(y % side) * side + x % side;
+            memcpy(rows, tiles + (tile * side * side + at) * n_out, n_out * sizeof *rows);
+        }
+        memcpy(rows, t->newline, n_out * sizeof *rows);
+        rows += n_out;
+    }
+}
+
 aerie_status ae_tower_run(ae_tower *t, const ae_image *image, const ae_tower_plan *plan, float *rows,
                           ae_tower_progress *progress, void *user, aerie_error *error)
 {
     told p = {progress, user, 0, (uint64_t)plan->n_views * t->model->hparams.n_layers};
+    const ae_tower_model *m = t->model;
+    const size_t unit = m->patch * m->merge, tile = plan->view_width / unit * (plan->view_height / unit) * m->n_out;
     ae_image whole = {0};
     AE_TRY(resize_whole(t, image, plan, &whole, error));
-    aerie_status status = AERIE_OK;
+    float *tiles = m->unpad ? ae_alloc(plan->n_views * tile, sizeof *tiles) : NULL, *packed = NULL;
+    aerie_status status = m->unpad && !tiles ? ae_fail_memory(error, "the rows of tiles", plan->n_views * tile * sizeof *tiles)
+                                             : AERIE_OK;
     for (uint32_t i = 0; i < plan->n_views && status == AERIE_OK; i++) {
         ae_image view = {0};
         status = take_view(t, image, &whole, plan, i, &view, error);
-        if (status == AERIE_OK) status = run_view(t, &view, rows, &p, error);
-        rows += (size_t)ae_tower_view_rows(t->model, plan, i) * (1 + t->model->n_deep) * t->model->n_out;
+        if (status == AERIE_OK) status = run_view(t, &view, tiles && i ? tiles + (i - 1) * tile : rows, &p, error);
+        if (tiles && i == 1) packed = rows;
+        rows += (size_t)ae_tower_view_rows(m, plan, i) * (1 + m->n_deep) * m->n_out;
         ae_image_free(&view);
         forget_rows(t);
     }
+    if (status == AERIE_OK && packed) pack_tiles(t, plan, tiles, packed);
+    ae_free(tiles);
     ae_image_free(&whole);
     return status;
 }
