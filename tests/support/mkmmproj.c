@@ -338,8 +338,8 @@ aerie_status mkmmproj_write(const char *name, uint32_t n_out, const char *path, 
     if (!k)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "there is no random mmproj of type %s; dotsocr, gemma3, gemma4v, gemma4uv, "
                        "glm4v, glmocr, granitevision, idefics3, internvl, kimivl, kimik25, lfm2, lightonocr, llava16, "
-                       "minicpmv, minicpmv25, mlp, paddleocr, pixtral, pixtral-merge, qwen2vl, qwen2.5vl, qwen3vl and qwen35 are there",
-                       name);
+                       "minicpmv, minicpmv25, mlp, paddleocr, pixtral, pixtral-merge, qwen2vl, qwen2.5vl, qwen3vl and "
+                       "qwen35 are there", name);
     ae_gguf_writer *w;
     making *m = ae_alloc(1, sizeof *m);
     if (!m) return ae_fail_memory(error, "a list of tensors", sizeof *m);

@@ -12,6 +12,8 @@ mistake, its file is changed so that it computes the same, which shows that ther
   mlp           the same, and it takes the rows after the first patch's up to the class's: what both have is compared
   kimivl        it rotates halves of a head by column and row, as K2.5's files want it, where published weights do it in turn:
                 a difference of some 7 %, which stays
+  granitevision it takes all rows of all tiles, in their order ("flat"), and makes the whole picture smaller in another way:
+                both files say so, and the rows of tiles are compared
   gemma4v, uv   it takes mean and deviation from the file, which published files have as 0 and 1
 """
 import os
@@ -108,6 +110,11 @@ def prepare(name, ours, theirs):
         both["clip.vision.image_mean"], both["clip.vision.image_std"] = [0.0] * 3, [1.0] * 3
     if name in ("internvl", "mlp"):
         only["v.position_embd.weight"] = lambda x: np.roll(x, -1, 0)
+    if name == "granitevision":
+        with open(ours, "rb") as f:
+            data = f.read()
+        with open(ours, "wb") as f:
+            f.write(data.replace(b"mm_patch_merge_type", b"mm_patch_merge_typX").replace(b"image_newline", b"image_newlinX"))
     change(ours, both, {})
     shutil.copyfile(ours, theirs)
     change(theirs, {}, only)
@@ -147,6 +154,8 @@ def main():
                     continue
                 if name == "mlp":
                     x, y = x[:-64], y[64:]
+                if name == "granitevision":
+                    x, y = x[64 * 64:], y[64 * 64:]
                 error = float(((x - y) ** 2).sum() / (x ** 2).sum())
                 bad += not error < (0.1 if name == "kimivl" else 1e-3)
                 line.append(f"{w} x {h}: {len(x) // (wide * (1 + DEEP.get(name, 0)))} rows, {error:.1e}")
