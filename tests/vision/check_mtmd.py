@@ -12,8 +12,8 @@ mistake, its file is changed so that it computes the same, which shows that ther
   mlp           the same, and it takes the rows after the first patch's up to the class's: what both have is compared
   kimivl        it rotates halves of a head by column and row, as K2.5's files want it, where published weights do it in turn:
                 a difference of some 7 %, which stays
-  granitevision it takes all rows of all tiles, in their order ("flat"), and makes the whole picture smaller in another way:
-                both files say so, and the rows of tiles are compared
+  granitevision it takes all rows of all tiles in their order ("flat"), and the whole picture last, of another size: both files
+                say "flat", and the rows of tiles are compared
   gemma4v, uv   it takes mean and deviation from the file, which published files have as 0 and 1
 """
 import os
@@ -155,7 +155,7 @@ def main():
                 if name == "mlp":
                     x, y = x[:-64], y[64:]
                 if name == "granitevision":
-                    x, y = x[64 * 64:], y[64 * 64:]
+                    x, y = x[:-64 * 64], y[64 * 64:]
                 error = float(((x - y) ** 2).sum() / (x ** 2).sum())
                 bad += not error < (0.1 if name == "kimivl" else 1e-3)
                 line.append(f"{w} x {h}: {len(x) // (wide * (1 + DEEP.get(name, 0)))} rows, {error:.1e}")
