@@ -341,6 +341,7 @@ typedef struct app_options {
     float diffusion_noise; /* llama.cpp's --diffusion-add-gumbel-noise, which makes no difference here */
     const char *grammar_text, *grammar_file, *schema_text, *schema_file; /* at most one of them is given */
     bool special_in_messages;
+    bool special; /* control tokens are part of the answers */
     bool schema_strict;  /* a part of the schema that a grammar cannot enforce is an error */
     aerie_grammar *grammar; /* compiled from the one given; NULL: any text is allowed. Owned */
 

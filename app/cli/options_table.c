@@ -198,6 +198,8 @@ static const app_option options[] = {
      "read the chat template from a file; - is standard input"},
     {"--chat-template-kwargs", "JSON", APP_TEXT, SPECULATES | APP_TEMPLATE, AT(chat.template_kwargs), 0, 0, "Template",
      "set variables of the template, e.g. {\"enable_thinking\": false}; --set of 'template' overrides them"},
+    {"-sp --special", NULL, APP_FLAG, APP_RUN | APP_SERVE, AT(special), 0, 0, "Generation",
+     "write the model's control tokens in answers, but for those that end them"},
     {"--special-in-messages", NULL, APP_FLAG, SPECULATES | APP_TEMPLATE, AT(special_in_messages), 0, 0, "Template",
      "control tokens spelled in messages and tools, such as <|im_end|>, become control tokens (default: they are text)"},
     {"--tools", "FILE", APP_TEXT, APP_RUN | APP_TEMPLATE, AT(chat.tools), 0, 0, "Template",

@@ -381,6 +381,7 @@ aerie_request app_request(const app_options *options, const app_prompt *prompt)
     request.n_predict = options->n_predict > 0 ? (uint32_t)options->n_predict : 0;
     request.diffusion = &options->diffusion;
     request.ignore_eos = options->ignore_eos;
+    request.special = options->special;
     request.sampling = options->sampling;
     request.stop = options->stop.items;
     request.n_stop = options->stop.n;

@@ -231,6 +231,10 @@ static void answers_are_told_apart(void **state)
     assert_int_equal(cli_last.status, 0);
     cli(RUN "-p one --json --jsonl");
     cli_refused(2, "exclude each other", "--jsonl");
+    cli(RUN "-p one -q --logit-bias 1+1000"); /* a control token: no text unless it is asked for */
+    if (strstr(cli_last.out, "<|im_start|>")) fail_msg("a control token: %s", cli_last.out);
+    cli(RUN "-p one -q --logit-bias 1+1000 -sp");
+    assert_memory_equal(cli_last.out, "<|im_start|><|im_start|>", 24);
 }
 
 static void templates_are_taken(void **state)

@@ -576,7 +576,7 @@ static bool submit(serve_reply_state *r, int32_t **expected, serve_error *error)
     request.client = serve_keys_client(ask->call);
     request.adapters = ask->adapters;
     request.n_adapters = ask->n_adapters;
-    request.special = ask->parses && answer_style_needs_special(&ask->style);
+    request.special = ask->server->options->special || (ask->parses && answer_style_needs_special(&ask->style));
     r->n_said = serve_ask_n_choices(ask);
     r->job = serve_job_create(ask->model, ask->use, r->n_said);
     r->said = calloc(r->n_said, sizeof *r->said);
