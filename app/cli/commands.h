@@ -5,10 +5,10 @@
 #include "cli/options.h"
 
 int app_run(const app_options *options);
-int app_chat(const app_options *options); /* app_run on a terminal without a prompt */
-void app_print_chat_commands(void);       /* what /help in a chat lists, to standard output */
+int app_chat(const app_options *options); /* aerie run calls it on a terminal without a prompt */
+void app_print_chat_commands(void);       /* prints the list of /help in a chat to standard output */
 int app_serve(const app_options *options);
-/* The process that decodes an image for the server: the program with this word alone. Returns the exit status. */
+/* The word with which the program starts itself to decode an image for the server. Returns the exit status. */
 #define APP_DECODE_IMAGE "--decode-image"
 int app_decode_image(void);
 int app_router(const app_options *options);
@@ -23,10 +23,10 @@ int app_remove(const app_options *options);
 int app_perplexity(const app_options *options);
 int app_imatrix(const app_options *options);
 int app_quantize(const app_options *options);
-bool app_quantize_knows(const char *type); /* whether quantize has this mix or type; bench study checks --types by it */
+bool app_quantize_knows(const char *type); /* whether quantize has this mix or type; bench study checks --types with it */
 /* Quantizes the model of the options to the file `out`, without a report. */
 int app_quantize_file(const app_options *options, const char *out, const char *type);
-void app_quantize_types(void); /* the list of mixes and types that ends quantize's --help */
+void app_quantize_types(void); /* prints the list of mixes and types at the end of quantize's --help */
 int app_bench_speed(const app_options *options);
 int app_bench_verify(const app_options *options);
 int app_bench_spec(const app_options *options);
@@ -42,18 +42,19 @@ int app_pull_models(app_options *options);
 
 /* version.c: the best kernel level on this machine, such as "avx2". */
 const char *app_cpu_level(void);
-/* version.c: the commit that was built, or a few words if it is not known. */
+/* version.c: the commit of this build, or a few words if it is unknown. */
 const char *app_commit(void);
 /* version.c: CMake's build type. */
 const char *app_build(void);
-/* machine.c: writes the processor's name, as the system gives it, or "" into out [n]. */
+/* machine.c: writes the processor's name as the system reports it into out [n]; "" if it is unknown. */
 void app_cpu_name(char *out, size_t n);
-/* version.c: the tensor type that takes most bytes, or "?". Returns the bytes of all tensors in the file, 0 if it cannot be
+/* version.c: writes the tensor type that takes most bytes, or "?". Returns the bytes of all tensors in the file, 0 if it cannot
+ * be
  * read. */
 uint64_t app_main_type(const char *path, char out[16]);
 /* version.c: the compiler and its version. */
 const char *app_compiler(void);
-/* inspect.c: about how many bytes of weights are read to decode one token; 0: the file cannot be read. */
+/* inspect.c: returns about how many bytes of weights are read to decode one token; 0: the file cannot be read. */
 uint64_t app_bytes_per_token(const char *path);
 
 #endif

@@ -1,13 +1,13 @@
-/* cpus.c - which CPUs the program runs on, and with how many threads. */
+/* cpus.c - chooses the CPUs that the program runs on, and the number of its threads. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/options.h"
 
-#include "base/os.h" /* affinity and limits of this process, which aerie.h does not tell */
+#include "base/os.h" /* affinity and limits of this process, which aerie.h does not report */
 
-/* Reads a number in hex, with or without 0x, of up to AE_MAX_CPUS bits; bit i sets wanted[i]. */
+/* Reads a mask of up to AE_MAX_CPUS bits in hex, with or without 0x; bit i sets wanted[i]. */
 static bool parse_mask(const char *text, bool wanted[AE_MAX_CPUS])
 {
     if (text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) text += 2;
@@ -24,7 +24,7 @@ static bool parse_mask(const char *text, bool wanted[AE_MAX_CPUS])
     return true;
 }
 
-/* Reads "lo-hi", of which one number may be left out, or a single number; sets wanted[lo..hi]. */
+/* Reads "lo-hi", of which one number may be left out, or a single number, and sets wanted[lo..hi]. */
 static bool parse_range(const char *text, bool wanted[AE_MAX_CPUS])
 {
     unsigned long lo = 0, hi = AE_MAX_CPUS - 1;

@@ -1,5 +1,5 @@
-/* devices.c - --device, -ngl, --tensor-split and --list-devices: which devices run the model. What devices there are is known
- * to the library's internals alone (device/device.h). */
+/* devices.c - --device, -ngl, --tensor-split and --list-devices: which devices run the model. Asks the library's internals
+ * (device/device.h), because aerie.h does not list devices. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "cli/commands.h"
 #include "device/device.h"
 
-/* -ngl: how many layers may lie on the device; 0: none, UINT32_MAX: all. */
+/* Resolves -ngl: how many layers may be on the device; 0: none, UINT32_MAX: all. */
 static int settle_layers(const app_options *options, uint32_t *n_layers)
 {
     const char *text = options->gpu_layers;
@@ -23,10 +23,10 @@ static int settle_layers(const app_options *options, uint32_t *n_layers)
     return APP_DONE;
 }
 
-/* -ts: numbers with commas, or as llama.cpp has it slashes, between. */
+/* Resolves -ts: numbers separated by commas, or by slashes as in llama.cpp. */
 static int settle_shares(app_options *options)
 {
-    static float shares[AE_MAX_DEVICES]; /* model_params points to it; a process has one split */
+    static float shares[AE_MAX_DEVICES]; /* model_params points to it; a process has only one split */
     const char *at = options->tensor_split;
     char *end;
     size_t n = 0;
@@ -46,7 +46,7 @@ static int settle_shares(app_options *options)
     return APP_DONE;
 }
 
-/* Whether there is each device of the list. */
+/* Checks that each device of the list exists. */
 static int check_names(const char *names)
 {
     aerie_error error = {0};
@@ -64,7 +64,7 @@ static int check_names(const char *names)
 
 int app_device_settle(app_options *options)
 {
-    static char names[256]; /* model_params points to it; a process has one list */
+    static char names[256]; /* model_params points to it; a process has only one list */
     const char *given = options->device;
     uint32_t n_layers;
     int bad = settle_layers(options, &n_layers);
@@ -110,7 +110,7 @@ int app_list_devices(void)
 
 bool app_is_on_gpu(const aerie_model_info *info)
 {
-    const char *name = info->cpu_level; /* the backend's, instead of a level */
+    const char *name = info->cpu_level; /* the backend's name instead of a level */
     return strncmp(name, "cuda", 4) == 0 || strncmp(name, "vulkan", 6) == 0 || strcmp(name, "emu") == 0;
 }
 

@@ -1,5 +1,5 @@
-/* environment.c - options in the environment: AERIE_* with any long name of an option, llama.cpp's LLAMA_ARG_*, and warnings
- * about AERIE_* variables that no option has. */
+/* environment.c - options in the environment: AERIE_* with any long name of an option, and llama.cpp's LLAMA_ARG_*. Warns about
+ * AERIE_* variables that belong to no option. */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ const char *app_option_environment(const app_option *option, char out[64])
     return out;
 }
 
-/* llama.cpp's variables (common/arg.cpp) whose names are not LLAMA_ARG_ plus a name of the option. */
+/* llama.cpp's variables (common/arg.cpp) that are not LLAMA_ARG_ with a name of the option. */
 static const struct {
     const char *option, *theirs;
     bool negated; /* the variable turns off what the option turns on */
@@ -47,7 +47,7 @@ static const struct {
     {"--no-prefill-assistant", "LLAMA_ARG_PREFILL_ASSISTANT", true},
 };
 
-/* Whether an option of this name means something else in llama.cpp, whose variable is then not read. */
+/* Returns whether llama.cpp's option of this name means something else, so that its variable must not be read. */
 static bool is_ours_alone(const char *name)
 {
     static const char *const names[] = {"--tools", "--config", "--output", "--file"};
@@ -93,8 +93,9 @@ static void as_option(const char *variable, char out[64])
     for (char *p = out; *p; p++) *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
 }
 
-/* Reports a variable that no option has: what to use instead if another program has such an option, otherwise the option of
- * which it may be a misspelling. A variable that resembles no option is not reported: it may belong to another program. */
+/* Reports a variable that belongs to no option: what to use instead if another program has such an option, else the option that
+ * it
+ * may misspell. A variable that resembles no option is not reported, since it may belong to another program. */
 static void check_name(const char *variable, app_telling *tell, void *user)
 {
     static const char *const used[] = {"AERIE_BACKEND", "AERIE_CPU", "AERIE_DEBUG"};

@@ -64,7 +64,7 @@ static void print_foreign(app_foreign_kind kind, const char *heading)
     }
 }
 
-/* The names of options, each once, in the order of the table. */
+/* Prints the names of options in the order of the table, each once. */
 static void print_names_once(void)
 {
     app_text all = {0};
@@ -199,7 +199,7 @@ void app_print_option(const app_option *o, bool brief)
     if (brief && own) n = (size_t)(own - o->help);
     if (brief && strcspn(o->help, ";") < n) n = strcspn(o->help, ";");
     size_t used = (size_t)snprintf(text, sizeof text, "%.*s", (int)n, o->help);
-    if (brief && own) /* the help's own words on the default */
+    if (brief && own) /* the help has its own words about the default */
         used += (size_t)snprintf(text + used, sizeof text - used, "%.*s", (int)strcspn(own, ")") + 1, own);
     const char *words = value && brief ? meaning_of(o, value, meaning) : NULL;
     if (value && !(brief && own) && used < sizeof text)
@@ -287,7 +287,7 @@ static void print_names(const app_command *command, bool only_files)
     }
 }
 
-/* The commands except those of 'bench', which share their first word. */
+/* Prints the commands without those of 'bench', which have the same first word. */
 static void print_first_words(void)
 {
     for (size_t i = 0; i < app_n_commands(); i++) {
@@ -349,7 +349,7 @@ void app_print_completion(void)
 
 /* ---- zsh and fish ------------------------------------------------------------------------------------- */
 
-/* Prints the first clause of a help text for use between single quotes, with a backslash before each character of `escaped`. */
+/* Prints the first clause of a help text inside single quotes, with a backslash before each character of `escaped`. */
 static void print_clause(const char *text, const char *escaped)
 {
     const char *rest = strstr(text, " (default");
@@ -471,7 +471,7 @@ void app_print_completion_fish(void)
 
 /* ---- Man page ------------------------------------------------------------------------------------------ */
 
-/* Prints text such that troff finds no requests and no escapes in it. */
+/* Prints text in such a way that troff finds no requests or escapes in it. */
 static void print_troff(const char *text)
 {
     bool start = true;

@@ -1,5 +1,5 @@
-/* help_about.c - help on an option by any of its names, on a subject (a group of options), and on a word that occurs in names
- * of options; all from the tables of options_table.c and llama_options.c. */
+/* help_about.c - help about an option by any of its names, about a subject (a group of options), and about a word in the names
+ * of options; from the tables of options_table.c and llama_options.c. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "cli/commands.h"
 #include "cli/llama_options.h"
 
-/* Prints the commands of the bits: "of run, serve, bench spec". */
+/* Prints the commands in a bit set: "of run, serve, bench spec". */
 static void print_commands(unsigned bits)
 {
     enum { LEFT = 34 };
@@ -103,7 +103,7 @@ static const char *group_of(const char *word, const char **about)
     return NULL;
 }
 
-/* Whether the word occurs in the text, in any case; everything but letters and digits separates words. */
+/* Returns whether the text contains the word, in any case. All characters except letters and digits separate words. */
 static bool mentions(const char *text, const char *word)
 {
     const size_t n = strlen(word);

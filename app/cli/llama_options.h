@@ -1,9 +1,7 @@
-/* llama_options.h - options and commands of other programs, and what to use for them in aerie.
- *
- * Owns: every option of llama.cpp that is not in the table of options.h (an option that is there means the same), the names
- * that ollama, vLLM and transformers have for such options, and the names of their commands.
- * Invariant: no name is in both tables (tests/app/test_foreign.c); the table of options.h is always asked first.
- */
+/* llama_options.h - options and commands of other programs, and what to use instead.
+ * Owns every option of llama.cpp that is not in the table of options.h (one that is there has the same meaning), the names of
+ * such options in ollama, vLLM and transformers, and the names of these programs' commands.
+ * Invariant: no name is in both tables (tests/app/test_foreign.c); the table of options.h is always searched first. */
 #ifndef AERIE_APP_CLI_LLAMA_OPTIONS_H
 #define AERIE_APP_CLI_LLAMA_OPTIONS_H
 
@@ -11,14 +9,14 @@
 
 typedef enum app_foreign_kind {
     APP_NO_EFFECT, /* accepted and ignored */
-    APP_OTHERWISE, /* aerie does it in another way */
+    APP_OTHERWISE, /* aerie has it in another form */
     APP_NOT_YET,   /* planned, but missing */
     APP_ABSENT,    /* not part of this program */
 } app_foreign_kind;
 
 typedef struct app_foreign {
     const char *names;    /* separated by spaces */
-    const char *argument; /* of an option without effect: NULL if it takes none, "[...]" if it may be left out */
+    const char *argument; /* for an option without effect: NULL if it takes no argument, "[...]" if the argument is optional */
     app_foreign_kind kind;
     const char *text; /* what to use instead, or why it has no effect; a clause without a full stop */
 } app_foreign;

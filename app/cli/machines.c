@@ -1,4 +1,4 @@
-/* machines.c - --machines and what belongs to it: which processes run a model together. Joining them is the library's. */
+/* machines.c - --machines and related options: the processes that run a model together. The library connects them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,10 +9,10 @@
 
 #define MOST 64 /* processes of a group */
 
-/* --split: whole numbers with commas between. */
+/* Reads --split: whole numbers separated by commas. */
 static int settle_shares(const char *text, aerie_machines *m)
 {
-    static uint32_t shares[MOST]; /* model_params points to it; a process has one group */
+    static uint32_t shares[MOST]; /* model_params points to it; a process has only one group */
     const char *at = text;
     char *end;
     for (m->n_shares = 0; at; at = *end ? end + 1 : NULL) {
@@ -28,7 +28,7 @@ static int settle_shares(const char *text, aerie_machines *m)
     return APP_DONE;
 }
 
-/* The first process alone reads and writes what is kept, so the others need not have its files and folders. */
+/* Clears the options for files that only the first process reads and writes, so that the others need not have these files. */
 static void keep_nothing(app_options *o)
 {
     uint32_t rank = 0;
@@ -38,7 +38,8 @@ static void keep_nothing(app_options *o)
     o->serve.slot_save_path = o->serve.cache_disk = NULL;
 }
 
-/* "2x4": stages of so many processes each, where the last ones may have one less: of n processes, or (0) of all. */
+/* Reads "2x4": 2 stages of 4 processes each. n: the number of processes, of which the last stages may have one less; 0: 2 *
+ * 4. */
 static bool read_stages(const char *name, uint32_t n, aerie_machines *m)
 {
     unsigned stages, each;

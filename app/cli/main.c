@@ -44,7 +44,9 @@ static int print_version(void)
     return APP_DONE;
 }
 
-/* Returns the command at words[0..n); *n_used: how many words name it. NULL with a message if there is none. */
+/* Returns the command that words[0..n) begin with; *n_used: the number of words in its name. Returns NULL after a message if
+ * there
+ * is none. */
 static const app_command *find_command(int n, char **words, int *n_used)
 {
     char name[64];
@@ -143,21 +145,23 @@ static int start(int argc, char **argv)
     return status;
 }
 
-/* Handles SIGBUS: a mapped page no longer has a file under it. Prints a line and ends the program by calls that a signal
- * handler may make. */
+/* Handles SIGBUS: the file under a mapped page was cut. Prints a line and ends the program, with functions that a signal
+ * handler
+ * may call. */
 static void on_lost_page(int signal_number)
 {
     static const char text[] = "aerie: a mapped file was truncated or cannot be read any more; --no-mmap reads models into "
                                "memory when they are loaded\n";
     static atomic_flag said = ATOMIC_FLAG_INIT;
     (void)signal_number;
-    while (atomic_flag_test_and_set(&said)) pause(); /* another thread was first and ends the program */
+    while (atomic_flag_test_and_set(&said)) pause(); /* another thread was first and is ending the program */
     if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(APP_FAILED);
     _exit(APP_BAD_FILE);
 }
 
-/* Opens /dev/null in the wrong mode for each standard stream that the caller closed, so that its use fails as before.
- * Otherwise the next file or connection would get its number and receive what is meant for standard output or error. */
+/* Opens /dev/null in the wrong mode for each standard stream that the caller closed, so that using it still fails. Otherwise
+ * the
+ * next file or connection would get its number, and receive what is meant for standard output or error. */
 static void keep_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -167,11 +171,11 @@ static void keep_standard_streams(void)
 int main(int argc, char **argv)
 {
     keep_standard_streams();
-    /* signal() may reset the handler, and a second thread that faults at the same time would end the program without a line */
+    /* signal() may reset the handler; then a second thread that faults at the same time would end the program without a line */
     const struct sigaction lost_page = {.sa_handler = on_lost_page};
     sigaction(SIGBUS, &lost_page, NULL);
     if (argc == 2 && strcmp(argv[1], APP_DECODE_IMAGE) == 0) return app_decode_image();
     app_watch_pipes();
-    signal(SIGXFSZ, SIG_IGN); /* a write beyond the file size limit then fails, and the file's beginning is removed */
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the file size limit then fails, and the incomplete file is removed */
     return app_interrupt_end(app_finish(start(argc, argv)));
 }

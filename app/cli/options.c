@@ -1,4 +1,4 @@
-/* options.c - reads the command line, the environment and the file of --config by the table of options_table.c. */
+/* options.c - reads the command line, the environment and the file of --config, as described by options_table.c. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/llama_options.h"
 #include "cli/options.h"
@@ -60,7 +60,7 @@ void app_options_default(app_options *options)
                   .cache_disk_limit = 16384,
                   .sleep_idle = -1},
     };
-    options->rope.freq_base = options->rope.factor = 0; /* as llama.cpp has "the file's" */
+    options->rope.freq_base = options->rope.factor = 0; /* 0 means "from the model's file", as in llama.cpp */
     options->session.max_pause = 100;
     options->session.max_turn = 128;
     options->bench.n_maxes = (app_numbers){{options->session.spec.n_max}, 1};
@@ -102,7 +102,7 @@ static bool add_text(app_texts *texts, const char *text)
 
 /* ---- Values ---------------------------------------------------------------------------------------- */
 
-/* Reads a whole number in base 10; false if anything follows it or it overflows. */
+/* Reads an integer in base 10. Returns false if anything follows it or it overflows. */
 static bool parse_whole(const char *text, long long *value)
 {
     char *end;
@@ -167,7 +167,7 @@ static const char *tree_name(int i)
     return aerie_tree_name((aerie_tree)i);
 }
 
-/* Reports a type that is not known, with those that are. type_name gives the name of type i, NULL after the last one. */
+/* Reports an unknown type and lists the known ones. type_name returns the name of type i, NULL after the last one. */
 static int wrong_type(const char *name, const char *text, const char *type_name(int i))
 {
     char known[256] = "";
@@ -199,15 +199,16 @@ static int parse_reals(app_reals *list, const app_option *o, const char *name, c
         double value = 0;
         if (list->n == APP_MAX_NUMBERS) return too_many(name);
         take_item(&p, item);
-        /* written so that NaN is out of range */
+        /* written so that NaN counts as out of range */
         if (!parse_real(item, &value) || !(value >= o->min && value <= o->max)) return wrong(name, o, text);
         list->items[list->n++] = (float)value;
         if (*p == '\0') return APP_DONE;
     }
 }
 
-/* Reads "first-last", "first-last+step" or "first-last*factor", as llama-bench has them. Returns false if it is not such a
- * range, or it would never end. */
+/* Reads "first-last", "first-last+step" or "first-last*factor", as in llama-bench. Returns false if the text has another form,
+ * or
+ * if the range would never end. */
 static bool parse_range(const char *text, long long range[3], bool *times)
 {
     char *end;
@@ -300,7 +301,7 @@ static int set_value(app_options *options, const app_option *o, const char *name
         else *(uint32_t *)place = (uint32_t)whole;
         return APP_DONE;
     case APP_F32:
-        /* written so that NaN is out of range */
+        /* written so that NaN counts as out of range */
         if (!parse_real(text, &real) || !(real >= o->min && real <= o->max)) return wrong(name, o, text);
         *(float *)place = (float)real;
         return APP_DONE;
@@ -415,7 +416,8 @@ static bool is_first_name(const app_option *o, const char *name)
     return strlen(name) == n && memcmp(o->names, name, n) == 0;
 }
 
-/* Whether the command line gave the option that excludes this one. The environment's value is then ignored without an error. */
+/* Returns whether the command line gave the option that excludes this one. Then the environment's value is ignored without an
+ * error. */
 static bool is_overruled(const app_option *o, const bool *given)
 {
     static const char *const opposites[][2] = {{"--mmap", "--no-mmap"}, {"-v", "-q"}}; /* first names */
@@ -429,7 +431,7 @@ static bool is_overruled(const app_option *o, const bool *given)
     return false;
 }
 
-/* Takes options that the command line did not give from the environment. */
+/* Reads options from the environment that the command line did not give. */
 static int apply_environment(app_options *options, const bool *given)
 {
     for (size_t i = 0; i < app_n_options(); i++) {
@@ -470,7 +472,7 @@ static void cut_line(char *line, char **name, char **value)
     *end = '\0';
 }
 
-/* Applies one line of the file, unless the command line or the environment gave that option. */
+/* Applies one line of the file unless the command line or the environment gave the option. */
 static int apply_line(app_options *options, const bool *given, char *line, size_t number)
 {
     char *key, *value, word[64], where[400], name[64];
@@ -496,7 +498,7 @@ static int apply_line(app_options *options, const bool *given, char *line, size_
     return set_value(options, o, where, value);
 }
 
-/* Takes options that neither the command line nor the environment gave from the file of --config. */
+/* Reads options from the file of --config that neither the command line nor the environment gave. */
 static int apply_config(app_options *options, const bool *given)
 {
     app_text *text = &options->serve.config_text;
@@ -513,7 +515,7 @@ static int apply_config(app_options *options, const bool *given)
     return bad;
 }
 
-/* Resolves llama.cpp's options for the types of cached keys and values: aerie has a name for each pair that it knows. */
+/* Resolves llama.cpp's options for the types of cached keys and values: aerie has one name for each supported pair. */
 static int settle_cache_types(app_options *options)
 {
     const char *k = options->cache_type_k, *v = options->cache_type_v;
@@ -532,7 +534,7 @@ static int settle_cache_types(app_options *options)
                      k, v, options->cache_type_k && options->cache_type_v ? "" : " (not given)");
 }
 
-/* Returns the least of --spec-draft-n-max, which is a list for bench spec. */
+/* Returns the smallest value of --spec-draft-n-max, which is a list in bench spec. */
 static uint32_t least_n_max(const app_options *options)
 {
     if (!(options->command->bit & APP_BENCH_SPEC)) return options->session.spec.n_max;
@@ -543,7 +545,7 @@ static uint32_t least_n_max(const app_options *options)
     return least;
 }
 
-/* Puts the options of RoPE and the metadata overrides into the model's parameters. */
+/* Copies the options of RoPE and the metadata overrides to the model's parameters. */
 static int settle_rope(app_options *options)
 {
     aerie_rope *rope = &options->rope;
@@ -570,7 +572,7 @@ static size_t n_name(const char *word)
     return strncmp(word, "--", 2) == 0 ? strcspn(word, "=") : strlen(word);
 }
 
-/* Names the options that have no effect: on one line, or with --verbose on a line each. */
+/* Lists the options that have no effect: on one line, or with --verbose on a line each. */
 static void say_ignored(const app_options *options)
 {
     const app_texts *words = &options->ignored;
@@ -594,7 +596,7 @@ static void warn(void *user, const char *sentence)
     app_note("warning: %s", sentence);
 }
 
-/* Checks options against each other and computes the values that follow from others. */
+/* Checks options against each other and derives values from them. */
 static int settle(app_options *options)
 {
     const int bad_rope = settle_rope(options);
@@ -608,7 +610,7 @@ static int settle(app_options *options)
         open |= !threads->items[i] || threads->items[i] > 1024; /* 0 or -1 */
         if (threads->items[i] > options->n_threads) options->n_threads = threads->items[i];
     }
-    if (open) options->n_threads = 0; /* app_cpus_settle chooses a number, which bench speed uses for them */
+    if (open) options->n_threads = 0; /* app_cpus_settle chooses a number, which bench speed uses for the empty lists */
     if (options->command->bit & APP_THREADS) {
         const int bad = app_cpus_settle(options);
         if (bad) return bad;
@@ -629,7 +631,7 @@ static int settle(app_options *options)
         return app_error(APP_USAGE, "--spec-draft-n-min %u is more than --spec-draft-n-max %u",
                          (unsigned)options->session.spec.n_min, (unsigned)n_max);
     }
-    /* without --seed a benchmark uses the same seed each time, so that two of its runs can be compared */
+    /* without --seed a benchmark uses a fixed seed, so that two runs can be compared */
     if (options->command->bit & (APP_BENCH_SPEC | APP_BENCH_STUDY) && !options->seed_given) options->seed_random = false;
     if (options->seed_random) {
         struct timespec now;
@@ -653,12 +655,12 @@ static int settle(app_options *options)
     if (options->verbose && options->quiet) {
         return app_error(APP_USAGE, "--verbose and --quiet exclude each other");
     }
-    if (!(options->command->bit & APP_DOCTOR)) app_environment_check(warn, NULL); /* doctor prints such warnings itself */
+    if (!(options->command->bit & APP_DOCTOR)) app_environment_check(warn, NULL); /* doctor prints these warnings itself */
     say_ignored(options);
     return app_grammar_settle(options);
 }
 
-/* Takes the first argument as the value of -m, and the further ones as the prompt if the command is run. */
+/* Uses the first argument as the value of -m, and for the command run the other ones as the prompt. */
 static int take_model(app_options *options, bool *given)
 {
     app_texts *words = &options->arguments;

@@ -1,20 +1,18 @@
 /* options.h - the table of commands and options, and the values that the user gave.
- *
- * Owns: names, types, defaults, ranges and help of every option. The command line, AERIE_*
- * environment names, --help, completion and the man page all come from this table.
- * An option that llama.cpp has too has its name. Values are stored in app_options, mostly inside the
- * library's own parameter structs, so defaults are the library's.
- * The environment name of an option is AERIE_ and a long name in capitals, '-' as '_'; help shows the first.
- * The command line overrides the environment, and the environment overrides the file of --config.
- */
+ * Owns names, types, defaults, ranges and help of every option. The command line, the AERIE_* names of the environment, --help,
+ * completion and the man page all come from this table.
+ * An option that llama.cpp has, too, has the same name. Values are stored in app_options, mostly inside the library's parameter
+ * structs, so the defaults are the library's.
+ * An option's name in the environment is AERIE_ and one of its long names in capitals, with '_' for '-'; help shows the first.
+ * The command line overrides the environment, and the environment overrides the file of --config. */
 #ifndef AERIE_APP_CLI_OPTIONS_H
 #define AERIE_APP_CLI_OPTIONS_H
 
 #include "aerie_extra.h"
 #include "shared/app.h"
-#include "session/test_drafters.h" /* oracle and random, --spec-fixed: aerie.h has no drafters for tests */
+#include "session/test_drafters.h" /* the drafters of --spec-fixed, "oracle" and "random", which aerie.h does not offer */
 
-/* One bit per command; app_option.commands says with them which commands take the option. */
+/* One bit per command. app_option.commands contains the bits of the commands that take the option. */
 enum {
     APP_RUN = 1u << 0,
     APP_SERVE = 1u << 1,
@@ -45,7 +43,7 @@ enum {
 #define APP_JUDGES (APP_PERPLEXITY | APP_IMATRIX)
 /* Commands that have a session. */
 #define APP_GENERATES (APP_RUN | APP_BENCH | APP_TRAIN_DATA | APP_SERVE | APP_JUDGES)
-/* Commands that load weights and run threads, and doctor, which says what that would need. */
+/* Commands that load weights and run threads, and doctor, which reports what that would need. */
 #define APP_LOADS (APP_GENERATES | APP_EMBED | APP_DOCTOR)
 /* Commands that take -t. */
 #define APP_THREADS (APP_LOADS | APP_QUANTIZE | APP_BENCH_SHAPES)
@@ -59,9 +57,9 @@ enum {
 typedef struct app_command {
     unsigned bit;
     const char *name;      /* "run", "bench speed" */
-    const char *arguments; /* after the options in the usage line; "" if it takes none */
+    const char *arguments; /* shown after the options in the usage line; "" if it takes none */
     const char *summary;   /* one line */
-    const char *about;     /* paragraphs for --help, ends with a newline */
+    const char *about;     /* paragraphs for --help, ending in a newline */
 } app_command;
 
 size_t app_n_commands(void);
@@ -93,10 +91,10 @@ typedef enum app_type {
 
 typedef struct app_option {
     const char *names;    /* separated by spaces: "-n --predict --n-predict" */
-    const char *argument; /* NULL for a flag; an argument in brackets may be left out */
+    const char *argument; /* NULL for a flag; an argument in brackets is optional */
     app_type type;
     unsigned commands;
-    size_t offset; /* of the value in app_options */
+    size_t offset; /* offset of the value in app_options */
     double min, max;
     const char *group;
     const char *help;
@@ -119,7 +117,7 @@ typedef struct app_reals {
 } app_reals;
 
 typedef struct app_texts {
-    const char **items; /* [n] owned; the texts are not owned */
+    const char **items; /* [n] the list is owned, the texts are not */
     size_t n, capacity;
 } app_texts;
 
@@ -130,7 +128,7 @@ typedef struct app_lora {
 /* The adapters in the order in which they were given; their index is their number. */
 typedef struct app_loras {
     app_lora *items;         /* [n] owned */
-    aerie_adapter_use *uses; /* [n] owned: the adapters and scales of a request that names none */
+    aerie_adapter_use *uses; /* [n] owned: adapters and scales for a request that names none */
     size_t n, capacity;
 } app_loras;
 
@@ -138,34 +136,35 @@ typedef struct app_loras {
 typedef struct app_serve_options {
     app_texts models; /* [NAME=]FILE */
     const char *models_dir, *alias;
-    uint32_t models_max, models_memory; /* models loaded at once (0: any number), MiB for them (0: what the machine can give) */
-    const char *config; /* file of options; NULL: none */
-    app_text config_text; /* text of that file, into which values point; owned */
-    const char *cache_disk; /* folder; NULL: no conversations on disk */
-    int32_t cache_ram; /* MiB of conversations; -1: no limit */
+    uint32_t models_max, models_memory; /* models loaded at once (0: any number), MiB for them (0: what the machine has) */
+    const char *config; /* path of a file of options; NULL: none */
+    app_text config_text; /* contents of that file, into which values point; owned */
+    const char *cache_disk; /* folder; NULL: conversations are not kept on disk */
+    int32_t cache_ram; /* MiB for conversations; -1: no limit */
     uint32_t cache_disk_limit; /* MiB; 0: no limit */
     const char *host, *slot_save_path, *api_key_file, *allowed_hosts, *cors_origins, *reasoning_format;
     const char *metrics_key, *prefix_scope, *default_model, *image_url_hosts;
     app_texts api_keys;
     uint32_t port, n_seqs, max_queue, max_connections, max_per_address, max_per_key, max_body, max_n, max_images;
-    uint32_t max_memory; /* MiB that all requests in progress may hold; 0: a part of the free memory */
+    uint32_t max_memory; /* limit in MiB for all requests in progress; 0: a part of the free memory */
     uint32_t max_logprobs;
-    uint32_t default_max_tokens; /* maximum for requests that set none; 0: as many as fit */
+    uint32_t default_max_tokens; /* limit for requests that set none; 0: as many as fit */
     uint32_t n_threads_http; /* 0: as many as there are CPUs */
     uint32_t timeout, grace, stuck;
-    int32_t sleep_idle; /* seconds without use after which a model is unloaded; -1: never */
-    bool lora_idle; /* adapters are loaded, but used only if a request or POST /lora-adapters says so */
-    bool context_shift; /* conversations that are too long lose their oldest turns */
+    int32_t sleep_idle; /* seconds without use before a model is unloaded; -1: never */
+    bool lora_idle; /* adapters are loaded but off, until a request or POST /lora-adapters turns them on */
+    bool context_shift; /* drops the oldest turns of conversations that are too long */
     bool no_page, no_slots, no_metrics, no_access_log, no_prefill, image_url_http, image_process;
 } app_serve_options;
 
 /* Options that only `aerie router` takes. */
 typedef struct app_router_options {
-    float canary;                     /* share of requests that are repeated elsewhere to compare the bytes */
-    uint32_t wait, check, limit;      /* seconds: for a server to come back, between checks, for the answer to a check */
+    float canary;                     /* share of requests that a second server answers, to compare the bytes */
+    uint32_t wait, check, limit;      /* seconds: to wait for a server that is down, between checks, for the answer to a
+                                       * check */
     uint32_t n_replays;               /* of one request */
     bool mixed;                       /* servers with other models or builds may take part */
-    const char *key;                  /* that the servers take; NULL: the router's first key */
+    const char *key;                  /* key that the servers accept; NULL: the router's first key */
 } app_router_options;
 
 /* Models from the network (pull.h). */
@@ -176,22 +175,23 @@ typedef struct app_pull_options {
     uint32_t stall_seconds, n_retries;
 } app_pull_options;
 
-/* --spec-type hier: the drafters of the model of -md. */
+/* --spec-type hier: drafters for the model of -md. */
 typedef struct app_hier_options {
-    app_texts files;          /* each drafts for the model before it; the last may be a head */
+    app_texts files;          /* each drafts for the model before it; the last one may be a head */
     aerie_spec_type type;     /* drafter of the last model, if no file drafts for it */
     uint32_t n_iter, top_k, n_nodes;
 } app_hier_options;
 
-/* `aerie bench speed`: lists that are measured in all combinations. */
+/* `aerie bench speed`: lists, all combinations of which are measured. */
 typedef struct app_speed_options {
-    app_numbers prompts, predicts, depths, threads, batches, ubatches; /* the last three may be empty: the default value */
-    app_texts pairs;    /* N,N: a prompt and an answer, timed as one */
+    app_numbers prompts, predicts, depths, threads, batches, ubatches; /* the last three may be empty, which means the default
+                                                                        * value */
+    app_texts pairs;    /* N,N: a prompt and an answer that are timed together */
     const char *format; /* -o; NULL: a table */
     bool progress;
 } app_speed_options;
 
-/* Options of `aerie run` alone. */
+/* Options that only `aerie run` takes. */
 typedef struct app_run_options {
     bool color_drafts, no_history, no_wrap;
     bool denoising_shown; /* --diffusion-visual */
@@ -208,7 +208,7 @@ typedef struct app_chat_options {
     const char *reasoning_message; /* written when they are used up; NULL: nothing */
 } app_chat_options;
 
-/* Options of `aerie template` alone. */
+/* Options that only `aerie template` takes. */
 typedef struct app_render_options {
     const char *bos, *eos;
     app_texts variables; /* NAME=JSON */
@@ -219,7 +219,7 @@ typedef struct app_tokenize_options {
     bool decode, no_bos, no_parse_special, show_count;
 } app_tokenize_options;
 
-/* embed; serve has the first two, too. */
+/* Options of embed; serve has the first two. */
 typedef struct app_embed_options {
     aerie_pooling pooling;
     int32_t normalize;
@@ -240,13 +240,13 @@ typedef struct app_bench_options {
     const char *steep;    /* spec, study */
     /* spec */
     uint32_t context;      /* study: tokens of text before each prompt; 0: none */
-    const char *context_text; /* study: the file with that text; NULL: the prompts, over and over */
-    const char *beside;    /* study: the file beside which a head is looked for; NULL: the model's file */
+    const char *context_text; /* study: path of that text; NULL: the prompts, repeated */
+    const char *beside;    /* study: looks for a head beside this file; NULL: beside the model's file */
     app_texts more_drafts; /* further -md */
     app_texts prompt_paths;
     const char *groups, *held_out;
     uint32_t n_per_group;   /* 0: all */
-    app_reals temperatures; /* none: the one of sampling */
+    app_reals temperatures; /* empty: the temperature of sampling */
     app_numbers n_seqs, n_maxes, trees, spec_types;
     bool in_turns;
     const char *trace; /* NULL: none */
@@ -284,7 +284,7 @@ typedef struct app_train_options {
     const char *output;
     uint32_t n_turns, n_likely;
     app_numbers taps;     /* none: the usual ones */
-    const char *features; /* of the step 'answers': the file that features are written to; NULL: none */
+    const char *features; /* for the step 'answers': where features are written; NULL: none */
 } app_train_options;
 
 typedef struct app_convert_options {
@@ -304,7 +304,7 @@ typedef struct app_options {
     app_router_options router;
     const char *model, *draft_model;
     const char *lookup_static, *lookup_dynamic; /* files, or NULL */
-    bool model_typed;      /* the model was an argument, not the value of -m */
+    bool model_typed;      /* the model was given as an argument, not by -m */
     uint32_t n_threads, n_batch_logical; /* n_threads: at least 1 after parsing, for commands of APP_THREADS */
     const char *cpu_mask, *cpu_range;
     const char *cache_type_k, *cache_type_v; /* llama.cpp's options; both or none */
@@ -318,7 +318,7 @@ typedef struct app_options {
     aerie_rope rope; /* model_params.rope points to it if any of its options was given */
     const char *rope_scaling;
     float rope_freq_scale; /* 0: not given */
-    app_texts overrides; /* metadata overrides, to which model_params points */
+    app_texts overrides; /* metadata overrides; model_params points to them */
     uint32_t draft_vocab;
     app_hier_options hier;
     aerie_session_params session;
@@ -348,7 +348,7 @@ typedef struct app_options {
     bool ids, json, jsonl, csv, stats, verbose, quiet;
     const char *mmproj; /* the vision encoder; NULL: one beside the model, if there is only one */
     bool no_mmproj;
-    uint32_t image_min_tokens, image_max_tokens; /* 0: as the vision encoder's type has them */
+    uint32_t image_min_tokens, image_max_tokens; /* 0: the default of the vision encoder's type */
     app_texts images;   /* files of --image, for the prompt */
     app_loras loras;
     const char *draft_lora; /* NULL: none */
@@ -373,7 +373,7 @@ typedef struct app_options {
     app_texts ignored;   /* options given that have no effect, as written (llama_options.h) */
 } app_options;
 
-/* Sets every value to its default. */
+/* Sets all values to their defaults. */
 void app_options_default(app_options *options);
 
 typedef enum app_help {
@@ -382,8 +382,9 @@ typedef enum app_help {
     APP_HELP_ALL,
 } app_help;
 
-/* Parses the command line, then the environment and the file of --config for options that were not given before. Values borrow
- * from argv and the environment. *help says whether --help was given; nothing else is checked then. */
+/* Parses the command line, then the environment and the file of --config for options that were not given. Values borrow from
+ * argv
+ * and the environment. *help is set if --help was given; nothing else is checked then. */
 int app_options_parse(app_options *options, const app_command *command, int argc, char **argv, app_help *help);
 void app_options_free(app_options *options);
 
@@ -415,24 +416,24 @@ int app_unknown_command(const char *name);
 int app_loras_add(app_loras *loras, const char *name, const char *text, bool scaled);
 void app_loras_free(app_loras *loras);
 
-/* ---- cpus.c: restricts the program to the CPUs asked for, resolves n_threads, says so if --verbose ----- */
+/* cpus.c: restricts the program to the requested CPUs and resolves n_threads; with --verbose prints both. */
 
 int app_cpus_settle(app_options *options);
 
-/* ---- devices.c: sets model_params.backend as --device and -ngl say -------------------------------------------- */
+/* devices.c: sets model_params.backend from --device and -ngl. */
 
 int app_device_settle(app_options *options);
-/* machines.c: --machines and what belongs to it. */
+/* machines.c: resolves --machines and related options. */
 int app_machines_settle(app_options *options);
-/* The number of processes in --machines KIND:N, or 2x4; 0: there is none, or it is not 1 to 64. */
+/* Returns the number of processes in --machines KIND:N or 2x4; 0 if there is none, or if it is not 1 to 64. */
 uint32_t app_machines_n(const char *given);
-/* For --list-devices, to standard output. */
+/* Prints the list of --list-devices to standard output. */
 int app_list_devices(void);
-/* Whether there is a device of this name; else why not. */
+/* Returns whether a device with this name exists; if not, *error says why. */
 bool app_device_check(const char *name, aerie_error *error);
-/* Whether a loaded model lies on a GPU, or its emulation. */
+/* Returns whether a loaded model is on a GPU or its emulation. */
 bool app_is_on_gpu(const aerie_model_info *info);
-/* Returns the kinds of GPU that this build can drive: "cuda, emu", or "none". */
+/* Returns the kinds of GPUs that this build supports: "cuda, emu", or "none". */
 const char *app_gpu_drivers(void);
 
 /* ---- options_sampling.c: what --samplers, --logit-bias, --dry-sequence-breaker and --stop mean ------------- */
@@ -444,8 +445,9 @@ void app_sampling_free(app_options *options);
 
 /* Parses one drafter name, given as the value of the option `name`. */
 int app_spec_type_parse(const char *name, const char *word, aerie_spec_type *type);
-/* Parses drafter names separated by commas into one type: several drafters that need a file are AUTO. *ngram is set to whether
- * n-grams are in the list, if another drafter is. */
+/* Parses a list of drafters, separated by commas, into one type: several drafters that need a file become AUTO. *ngram: whether
+ * the
+ * list contains n-grams, if it has another drafter. */
 int app_spec_list_parse(const char *name, const char *text, aerie_spec_type *type, bool *ngram);
 
 /* ---- environment.c: AERIE_* and, after them, LLAMA_ARG_* ---- */
@@ -454,7 +456,7 @@ int app_spec_list_parse(const char *name, const char *text, aerie_spec_type *typ
  * switch that means the opposite of the option. */
 const char *app_environment_get(const app_option *option, char name[64], bool *negated);
 typedef void app_telling(void *user, const char *sentence);
-/* Calls `tell` with a sentence for each AERIE_* variable that is not read and looks like a misspelt option. */
+/* Calls `tell` with a sentence for each AERIE_* variable that is not read and looks like a misspelled option. */
 void app_environment_check(app_telling *tell, void *user);
 
 /* ---- grammar.c: compiles the grammar or schema of the options ------------------------------------------------- */
@@ -468,7 +470,7 @@ int app_help_option(const char *name);
 /* Prints help on a subject, or on the options that have the word in their names; false if there is neither. */
 bool app_print_subject(const char *word);
 
-/* Prints the text wrapped to columns `left` to 100; the first line starts in column `at`. */
+/* Prints the text wrapped to columns `left` to 100; the first line starts at column `at`. */
 void app_print_wrapped(const char *text, size_t at, size_t left);
 /* Prints an option with its help. brief: only the first clause of the help, and the meaning of the default. */
 void app_print_option(const app_option *option, bool brief);

@@ -8,7 +8,7 @@
 
 #include "cli/options.h"
 
-/* Owns what app_options.sampling points to, and the texts whose escapes were replaced. */
+/* Owns the lists to which app_options.sampling points, and the texts whose escapes were replaced. */
 struct app_sampling_lists {
     aerie_logit_bias *bias;
     char **texts; /* [n_texts] owned */
@@ -116,7 +116,7 @@ static int settle_bias(app_options *options)
     return APP_DONE;
 }
 
-/* Replaces the escapes in the texts, unless --no-escape is given; refuses empty texts. */
+/* Replaces the escapes in the texts, unless --no-escape was given, and refuses empty texts. */
 static int settle_texts(app_options *options, app_texts *texts, const char *option)
 {
     struct app_sampling_lists *lists = options->sampling_lists;

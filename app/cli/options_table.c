@@ -1,4 +1,4 @@
-/* options_table.c - the table of options (options.h describes its fields), and searches for names in it. */
+/* options_table.c - the table of options (options.h describes its fields), and functions that search it. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "cli/options.h"
 
 #define COMPARES (APP_BENCH_SPEC | APP_BENCH_STUDY)
-#define PROMPTS (APP_RUN | COMPARES) /* commands that get their prompts from options */
+#define PROMPTS (APP_RUN | COMPARES) /* commands that take their prompts from options */
 #define SPECULATES (PROMPTS | APP_SERVE)
 #define GENERATES (SPECULATES | APP_TRAIN_DATA)
 #define LOADS APP_LOADS

@@ -1,9 +1,9 @@
-/* spec_types.c - parses names of drafters on the command line, aerie's and llama.cpp's, and lists of them. */
+/* spec_types.c - parses names of drafters on the command line, both aerie's and llama.cpp's, and lists of them. */
 #include <string.h>
 
 #include "cli/options.h"
 
-/* llama.cpp's names (common/speculative.cpp), and short ones that people type, with aerie's. */
+/* llama.cpp's names (common/speculative.cpp) and common short names, with aerie's. */
 static const struct {
     const char *theirs, *name;
 } others[] = {
@@ -63,6 +63,6 @@ int app_spec_list_parse(const char *name, const char *text, aerie_spec_type *typ
         if (!*p) break;
     }
     *type = any_other ? other : AERIE_SPEC_NGRAM;
-    if (any_other) *ngram = any_ngram; /* beside another drafter n-grams are switched by --spec-ngram */
+    if (any_other) *ngram = any_ngram; /* with another drafter, --spec-ngram turns n-grams on and off */
     return APP_DONE;
 }

@@ -1,6 +1,5 @@
-/* suggest.c - messages about options and commands that do not exist: what to use for another program's name
- * (llama_options.h), otherwise the name of which it may be a misspelling.
- */
+/* suggest.c - messages about unknown options and commands: what to use instead of another program's name (llama_options.h),
+ * otherwise which name it may misspell. */
 #include <ctype.h>
 #include <string.h>
 
@@ -21,7 +20,7 @@ static size_t normalize(const char *text, char out[LONGEST])
     return n;
 }
 
-/* Returns the least number of edits (insert, delete, replace, swap neighbours) that turn a into b. */
+/* Returns the smallest number of edits (insert, delete, replace, swap neighbours) that turn a into b. */
 static unsigned distance(const char *a, size_t na, const char *b, size_t nb)
 {
     unsigned char d[LONGEST][LONGEST]; /* LONGEST and less */
@@ -50,7 +49,7 @@ static unsigned typos(const char *text, const char *candidate)
     const size_t shorter = na < nb ? na : nb;
     if (shorter == 0 || a[0] != b[0]) return NEVER;
     if (na == nb && memcmp(a, b, na) == 0) return 0;
-    /* "--system" for "--system-prompt" */
+    /* "--system" stands for "--system-prompt" */
     if (na >= 3 && nb > na && memcmp(a, b, na) == 0) return 2;
     const unsigned d = distance(a, na, b, nb);
     return d <= (shorter < 3 ? 0u : shorter < 6 ? 1u : 2u) ? d : NEVER;

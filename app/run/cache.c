@@ -45,15 +45,16 @@ int app_cache_open(app_cache *c, const app_options *o, aerie_session *session)
         return APP_DONE;
     }
     if (!S_ISREG(there.st_mode)) return app_error(APP_BAD_FILE, "the prompt cache '%s' is not a regular file", c->path);
-    if (!there.st_size) return APP_DONE; /* an empty file, such as mktemp makes, counts as absent */
+    if (!there.st_size) return APP_DONE; /* an empty file, such as mktemp creates, counts as absent */
     int bad = app_read_data(&text, c->path);
     if (!bad) bad = load(c, session, &text);
     app_text_free(&text);
     return bad;
 }
 
-/* Returns the prompt's tokens [*n], with placeholders for the rows of its images, and room for `room` more. The caller frees
- * them. NULL: they could not be made, mostly for lack of memory. */
+/* Returns the prompt's tokens [*n], with placeholders for the rows of its images, and space for `room` more. The caller frees
+ * them.
+ * NULL: they could not be made, mostly for lack of memory. */
 static int32_t *tokens_of(const aerie_model *model, const app_prompt *prompt, size_t room, size_t *n)
 {
     size_t n_chunks = 0;
@@ -95,7 +96,7 @@ int app_cache_save(const app_cache *c, aerie_session *session)
                                                           &data,
                                                           &n, &error);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
-    char *real = realpath(c->path, NULL); /* a link stays, its file is replaced */
+    char *real = realpath(c->path, NULL); /* a link stays; the file it points to is replaced */
     const int failed = app_replace_file(real ? real : c->path, data, n);
     free(real);
     aerie_free(data);

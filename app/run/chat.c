@@ -1,10 +1,8 @@
-/* chat.c - aerie run on a terminal: a conversation, kept through the model's chat template.
- *
- * Owns: what stands around the messages (conversation.h). An answer that was interrupted stays in the conversation as far as
- * it went. When the context is full, the oldest turns are forgotten, and a line says so. A message that cannot be answered (it
- * is longer than the context), or whose answer was stopped before it began, is taken back. The KV cache of the last turn is
- * reused for the next one.
- */
+/* chat.c - aerie run on a terminal: a conversation, rendered with the model's chat template.
+ * Owns the parts of a chat apart from the messages (conversation.h). An interrupted answer stays in the conversation up to the
+ * interruption. When the context is full, the oldest turns are dropped, and a line says so. A message that cannot be answered
+ * because it is longer than the context, or whose answer was stopped before it began, is removed. The KV cache of the last turn
+ * is reused for the next one. */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
 #include <errno.h>
@@ -23,14 +21,14 @@
 
 typedef struct chat {
     const app_options *options; /* &own */
-    app_options own;            /* as given, but for the seed; what it points to is the caller's */
+    app_options own;            /* the caller's options with another seed; what they point to is the caller's */
     app_models models;
     aerie_session *session;
     app_lines *lines;
     app_conversation talk;
-    app_text attached; /* by /read: the beginning of the next message */
-    app_pictures shown; /* by /image: before the next message */
-    aerie_tower *tower; /* NULL: no picture was shown yet, or the model has none */
+    app_text attached; /* text of /read, which begins the next message */
+    app_pictures shown; /* pictures of /image, which belong to the next message */
+    aerie_tower *tower; /* NULL: no picture was shown yet, or the model cannot read them */
     aerie_stats sum;
     app_cache cache;
     bool color, done;
@@ -52,7 +50,7 @@ static int generate(chat *c, app_prompt *prompt, bool *answered)
     app_interrupt_watch();
     int bad = app_generate(&g, c->session);
     if (bad == APP_INTERRUPTED) bad = APP_DONE;
-    if (!bad) app_generation_check(&g); /* says it; the chat goes on */
+    if (!bad) app_generation_check(&g); /* prints the reason; the chat continues */
     *answered = !bad && (g.stats[0].n_generated || g.stats[0].stop != AERIE_STOP_CALLER);
     if (*answered) {
         const app_text *text = &g.answers[0].text;
@@ -90,7 +88,7 @@ static bool on_picture(void *user, uint64_t done, uint64_t total)
     return !app_interrupted();
 }
 
-/* messages [n]: those of the conversation from `from` on, and a system message before them that has no pictures. */
+/* messages [n]: those of the conversation from `from` on, after a system message if there is one, which has no pictures. */
 static int encode_pictures(const chat *c, const aerie_message *messages, size_t n, size_t from, app_prompt *prompt)
 {
     const size_t n_images = count_pictures(&c->talk, from);
@@ -113,7 +111,7 @@ static int encode_pictures(const chat *c, const aerie_message *messages, size_t 
     return status == AERIE_ERROR_CANCELLED ? APP_INTERRUPTED : app_report(APP_WORKING, status, &error);
 }
 
-/* Tokens of the conversation without its n oldest turns. */
+/* Encodes the conversation without its n oldest turns. */
 static int encode_without(const chat *c, size_t n, app_prompt *prompt)
 {
     const app_conversation *talk = &c->talk;
@@ -131,7 +129,7 @@ static int encode_without(const chat *c, size_t n, app_prompt *prompt)
     return bad;
 }
 
-/* Returns the tokens that an answer should find room for. */
+/* Returns the number of tokens that should be left for an answer. */
 static size_t answer_room(const chat *c)
 {
     const size_t n_ctx = aerie_session_n_ctx(c->session);
@@ -140,14 +138,14 @@ static size_t answer_room(const chat *c)
     return n_predict > 0 && (size_t)n_predict < room ? (size_t)n_predict : room;
 }
 
-/* The conversation as tokens. Forgets as many of the oldest turns as it takes to leave room for an answer. */
+/* Encodes the conversation. Drops as many of the oldest turns as necessary to leave room for an answer. */
 static int encode(chat *c, app_prompt *prompt)
 {
     const size_t n_ctx = aerie_session_n_ctx(c->session), limit = n_ctx - answer_room(c);
     const size_t n_turns = app_conversation_turns(&c->talk);
     int bad = encode_without(c, 0, prompt);
     if (bad || prompt->n_tokens <= limit || n_turns < 2) return bad;
-    size_t low = 0, high = n_turns - 1; /* without `low` turns it does not fit; without `high` it does, or nothing helps */
+    size_t low = 0, high = n_turns - 1; /* without `low` turns it does not fit; without `high` it does, or cannot */
     while (!bad && high - low > 1) {
         const size_t middle = low + (high - low) / 2;
         bad = encode_without(c, middle, prompt);
@@ -155,7 +153,7 @@ static int encode(chat *c, app_prompt *prompt)
         else low = middle;
     }
     if (!bad) bad = encode_without(c, high, prompt);
-    if (bad || prompt->n_tokens >= n_ctx) return bad; /* not even the last message fits: keep the others */
+    if (bad || prompt->n_tokens >= n_ctx) return bad; /* not even the last message fits, so the others stay */
     const size_t first = app_conversation_first(&c->talk);
     app_conversation_drop(&c->talk, first, app_conversation_turn(&c->talk, high) - first);
     if (high == 1) app_note("the context of %zu tokens is full: the oldest turn is forgotten", n_ctx);
@@ -163,7 +161,7 @@ static int encode(chat *c, app_prompt *prompt)
     return APP_DONE;
 }
 
-/* Answers the last message; says so if it cannot. */
+/* Answers the last message, or prints why it cannot. */
 static int answer(chat *c, bool *answered)
 {
     const unsigned n_ctx = (unsigned)aerie_session_n_ctx(c->session);
@@ -184,7 +182,7 @@ static int answer(chat *c, bool *answered)
     return bad;
 }
 
-/* Answers the last message, or takes it back. */
+/* Answers the last message, or removes it. */
 static int reply(chat *c)
 {
     bool answered = false;
@@ -237,7 +235,7 @@ static int set_system(chat *c, const char *text)
     return APP_DONE;
 }
 
-/* Another answer in place of the last one, which stays if this one does not begin. */
+/* Generates another answer in place of the last one, which stays if the new one does not begin. */
 static int regenerate(chat *c, const char *text)
 {
     (void)text;
@@ -258,8 +256,8 @@ static int regenerate(chat *c, const char *text)
         free((char *)old.content);
         return bad;
     }
-    talk->pictures[talk->n] = (app_pictures){0}; /* what was dropped meanwhile may have left a copy of another message's */
-    talk->messages[talk->n++] = old;              /* its place is still there: nothing was added */
+    talk->pictures[talk->n] = (app_pictures){0}; /* deletions may have left a copy of another message's pictures here */
+    talk->messages[talk->n++] = old;              /* there is still space for it, because nothing was added */
     if (!bad) app_note("the old answer stays");
     return bad;
 }
@@ -271,7 +269,7 @@ static int show_stats(chat *c, const char *text)
     return APP_DONE;
 }
 
-/* The name of a file: ~/ is $HOME/, and quotes around it are dropped. */
+/* Reads the name of a file: replaces ~/ by $HOME/, and removes surrounding quotes. */
 static bool file_name(app_text *path, const char *text)
 {
     const char *home = getenv("HOME");
@@ -310,7 +308,7 @@ static int save_anyway(chat *c, const char *text)
     return save_to(c, text, true);
 }
 
-/* The tower is loaded when the first picture is shown. Returns false if there is none, and a message was printed. */
+/* Loads the tower when the first picture is shown. Returns false after a message if there is none. */
 static bool has_tower(chat *c)
 {
     if (!c->tower && app_tower_load(&c->tower, &c->models, c->options) != APP_DONE) return false; /* it said why */
@@ -353,7 +351,7 @@ static int load(chat *c, const char *text)
 
 static int attach(chat *c, const char *text)
 {
-    enum { LIMIT = 4 << 20 }; /* of all that is attached to one message */
+    enum { LIMIT = 4 << 20 }; /* limit for everything that is attached to one message */
     app_text path = {0};
     char size[32];
     if (!*text) {
@@ -374,7 +372,7 @@ static int attach(chat *c, const char *text)
     return ok ? APP_DONE : app_error_memory("the file");
 }
 
-/* Puts the picture before the next message. Returns false if it cannot, and a message was printed. */
+/* Adds the picture to the next message. Returns false after a message if it cannot. */
 static bool show_picture(chat *c, const char *path)
 {
     aerie_error error = {0};
@@ -414,7 +412,7 @@ static int quit(chat *c, const char *text)
 
 static int say_help(chat *c, const char *text);
 
-/* Names of one command stand together; the first row of them has its help. */
+/* The names of one command are adjacent; the first row has its help. */
 static const struct {
     const char *name, *usage, *help;
     int (*run)(chat *c, const char *text);
@@ -479,7 +477,7 @@ static int command(chat *c, const char *line)
     return APP_DONE;
 }
 
-/* For Tab: commands, and the files of those that take one. */
+/* Completes commands, and for those that take a file its name, when Tab is pressed. */
 static bool complete(app_choices *choices, const char *text)
 {
     const size_t n = strcspn(text, " ");
@@ -514,8 +512,9 @@ static bool ends_in_fence(const char *text, size_t n)
     return n >= 3 && memcmp(text + n - 3, FENCE, 3) == 0;
 }
 
-/* Whether a line begins a """ block. In several pasted lines these may be the quotes of a programming language, which come in
- * pairs. */
+/* Returns whether a line begins a """ block. In several pasted lines, these may be the quotes of a programming language, which
+ * come
+ * in pairs. */
 static bool opens_fence(const char *line, size_t n)
 {
     size_t n_fences = 0;
@@ -525,7 +524,7 @@ static bool opens_fence(const char *line, size_t n)
     return n_fences % 2 || (n_fences == 2 && ends_in_fence(line, n));
 }
 
-/* Adds the lines of a """ block after its first three quotes, which are there already; or those after a '\'. */
+/* Appends the lines of a """ block to its first line, which was read without the quotes; or the lines that follow a '\'. */
 static app_line read_rest(chat *c, app_text *message, bool fenced)
 {
     for (;;) {
@@ -543,7 +542,7 @@ static app_line read_rest(chat *c, app_text *message, bool fenced)
     return APP_LINE_READ;
 }
 
-/* Returns a message, or a command, which is one line. */
+/* Reads a message, or a command, which is one line. */
 static app_line read_message(chat *c, app_text *message, bool *is_command)
 {
     const char *line;
@@ -560,8 +559,9 @@ static app_line read_message(chat *c, app_text *message, bool *is_command)
     return result;
 }
 
-/* The path of a picture at the beginning of a message, as terminals write it for a file that is dropped on them: in quotes,
- * with backslashes, or as it is. *rest: what comes after it. Returns false if there is none. */
+/* Finds the path of a picture at the beginning of a message, as terminals write it when a file is dropped on them: in quotes,
+ * with
+ * backslashes, or plain. *rest: the text after it. Returns false if there is none. */
 static bool begins_with_picture(const char *text, app_text *path, const char **rest)
 {
     static const char *const ends[] = {".png", ".jpg", ".jpeg", ".webp"};
@@ -586,7 +586,7 @@ static bool begins_with_picture(const char *text, app_text *path, const char **r
     return ok;
 }
 
-/* Removes the pictures that a message begins with from it. *bare: nothing else is left. */
+/* Moves the pictures at the beginning of a message out of its text. *bare: no text is left. */
 static void take_pictures(chat *c, app_text *message, bool *bare)
 {
     const char *rest = NULL;
@@ -608,7 +608,7 @@ static bool is_blank(const app_text *text)
     return true;
 }
 
-/* The text that /read attached, followed by the message. */
+/* Sends the message after the text that /read attached. */
 static int send(chat *c, const app_text *message)
 {
     app_text whole = {0};
@@ -622,13 +622,13 @@ static int send(chat *c, const app_text *message)
     return bad;
 }
 
-/* opening: the first message, as if it had been typed; NULL: none. */
+/* opening: the first message, as if it had been typed, or NULL. */
 static int converse(chat *c, const app_prompt *opening)
 {
     app_text message = {0};
     int bad = APP_DONE;
     bool warned = false; /* Ctrl-C once more ends */
-    app_interrupt_arm(); /* SIGTERM and SIGHUP end it in good order: the terminal's modes go back */
+    app_interrupt_arm(); /* SIGTERM and SIGHUP end the chat cleanly, so that the terminal's modes are restored */
     if (!c->options->quiet) app_note("/help lists commands, Ctrl-C stops an answer, Ctrl-D ends");
     if (opening) {
         char title[80];
@@ -662,7 +662,7 @@ static int converse(chat *c, const app_prompt *opening)
     return bad;
 }
 
-/* The first message of the chat: that of -p or -f, if there is one. */
+/* Reads the first message of the chat, from -p or -f, if there is one. */
 static int read_opening(app_prompts *prompts, const app_options *options)
 {
     if (options->chat.messages) return app_error(APP_USAGE, "--messages is answered once; -cnv does not go with it");
@@ -688,7 +688,7 @@ int app_chat(const app_options *options)
     if (options->no_conversation) return app_error(APP_USAGE, "-no-cnv needs a prompt (-p, -f or standard input)");
     int bad = read_opening(&opening, options);
     if (!bad && !(c.lines = app_lines_open(!options->run.no_history, complete))) bad = app_error_memory("the line editor");
-    if (!bad) app_terminal_hush(); /* what is typed or pasted while the model is loaded waits for the first prompt */
+    if (!bad) app_terminal_hush(); /* what is typed or pasted while the model loads waits for the first prompt */
     if (!bad) bad = app_models_load(&c.models, options, app_wants_draft(type));
     if (!bad) bad = app_need_text(&c.models, options);
     if (!bad) bad = app_session_open(&c.session, &c.models, options, type);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define MOST 10000 /* files of one folder; more are not looked at */
+#define MOST 10000 /* at most this many files of a folder are read */
 
 bool app_choices_add(app_choices *choices, const char *word, size_t n, const char *end)
 {
@@ -54,7 +54,7 @@ size_t app_choices_common(const app_choices *choices)
     return n;
 }
 
-/* Adds `before` and a file's name, if it is one to offer. */
+/* Adds a file's name after `before`, if it should be offered. */
 static bool add_file(app_choices *choices, const char *folder, const char *before, size_t n_before, const char *name)
 {
     app_text path = {0}, word = {0};
@@ -69,7 +69,7 @@ static bool add_file(app_choices *choices, const char *folder, const char *befor
     return ok;
 }
 
-/* Skips names that a line cannot hold: they would corrupt the screen. */
+/* Returns whether a name has only characters that a line can show; others would corrupt the screen. */
 static bool is_plain(const char *name)
 {
     const size_t n = strlen(name);

@@ -158,7 +158,7 @@ bool app_pictures_add(app_pictures *pictures, const char *path)
 
 /* ---- Reading --------------------------------------------------------------------------------------- */
 
-/* Opened for reading and known to be a regular file; -1 and a sentence if not. A pipe is not waited for. */
+/* Opens a regular file for reading. Returns -1 after a message on failure. Does not wait for a pipe. */
 static int open_regular(const char *path)
 {
     struct stat there;
@@ -173,7 +173,7 @@ static int open_regular(const char *path)
     return -1;
 }
 
-/* Returns where text[from..) stops being UTF-8 without NUL bytes; text->n if nowhere. */
+/* Returns where text[from..) stops being valid UTF-8 without NUL bytes; text->n if it is valid throughout. */
 static size_t end_of_text(const app_text *text, size_t from)
 {
     for (size_t i = from; i < text->n;) {
@@ -220,7 +220,7 @@ static const char *known_role(const char *role)
     return NULL;
 }
 
-/* A message as /save writes it: pictures, and one text after them. */
+/* Adds a message in the form of /save: pictures, and one text after them. */
 static bool add_pictured(app_conversation *c, const json_t *parts, const char *path, size_t number)
 {
     app_pictures pictures = {0};
@@ -352,7 +352,7 @@ static FILE *create(const char *path, const struct stat *there, char *temporary,
     return file;
 }
 
-/* Brings the finished file into place; without `replace` never over one that appeared meanwhile. */
+/* Moves the finished file to its name. Without `replace` it never overwrites a file that appeared meanwhile. */
 static bool put_in_place(const char *temporary, const char *path, bool replace)
 {
     if (replace) return rename(temporary, path) == 0;
@@ -362,10 +362,10 @@ static bool put_in_place(const char *temporary, const char *path, bool replace)
     }
     struct stat there;
     if (errno == EEXIST || lstat(path, &there) == 0) return errno = EEXIST, false;
-    return rename(temporary, path) == 0; /* a file system without links */
+    return rename(temporary, path) == 0; /* the file system has no links */
 }
 
-/* Writes beside `path` and renames. `there`: the file that stands there now, or NULL. */
+/* Writes a temporary file beside `path` and renames it. `there`: the existing file, or NULL. */
 static bool write_aside(const json_t *json, const char *path, const struct stat *there)
 {
     const size_t n = strlen(path) + 48;
@@ -413,7 +413,7 @@ bool app_conversation_save(const app_conversation *c, const char *path, bool for
         return false;
     }
     json_t *json = to_json(c);
-    char *target = exists ? realpath(path, NULL) : strdup(path); /* a link stays, its file is replaced */
+    char *target = exists ? realpath(path, NULL) : strdup(path); /* a link stays; the file it points to is replaced */
     const bool memory = json && target;
     const bool ok = memory && write_aside(json, target, exists ? &there : NULL);
     if (!memory) app_error_memory("the conversation");

@@ -1,10 +1,10 @@
-/* grammar.c - the grammar of the answers: from the options' text or file, compiled once. */
+/* grammar.c - compiles the grammar of the answers from the options' text or file. */
 #include <string.h>
 
 #include "cli/options.h"
 
 typedef struct source {
-    const char *option, *text; /* as given: the grammar, or its file */
+    const char *option, *text; /* the option, and its value: the grammar, or the path of its file */
     bool file, schema;
 } source;
 

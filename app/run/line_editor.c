@@ -10,8 +10,9 @@
 
 #include "run/terminal.h"
 
-/* One byte of standard input: 1, 0 at its end, -1 when interrupted or failed; -2: a signal came, which may have changed the
- * terminal. */
+/* Reads one byte of standard input. Returns 1; 0 at the end; -1 when interrupted or failed; -2 after a signal that may have
+ * changed
+ * the terminal. */
 static int read_byte(char *byte)
 {
     const ssize_t got = app_interrupted() ? -1 : read(STDIN_FILENO, byte, 1);
@@ -21,8 +22,9 @@ static int read_byte(char *byte)
 
 /* ---- What is pasted ------------------------------------------------------------------------------- */
 
-/* Adds what is pasted up to its end mark, which is left out, as is one newline before it: the user presses Enter. END: there is
- * no mark. */
+/* Appends pasted text up to its end mark, without the mark and without one newline before it: the user presses Enter. END: the
+ * mark
+ * is missing. */
 static app_line paste_read(app_text *text)
 {
     const size_t from = text->n, n_mark = strlen(APP_PASTE_ENDS);
@@ -30,7 +32,7 @@ static app_line paste_read(app_text *text)
         char byte = 0;
         const int got = read_byte(&byte);
         if (got == -2) continue;
-        if (byte == '\r') byte = '\n'; /* as terminals send the ends of lines */
+        if (byte == '\r') byte = '\n'; /* terminals send line ends in this form */
         if (got <= 0) return app_interrupted() ? APP_LINE_INTERRUPTED : APP_LINE_END;
         if (byte && !app_text_add(text, &byte, 1)) return app_error_memory("what is pasted"), APP_LINE_FAILED;
         if (text->n - from < n_mark || memcmp(text->data + text->n - n_mark, APP_PASTE_ENDS, n_mark)) continue;
@@ -53,9 +55,9 @@ static app_line paste_read(app_text *text)
 #define HISTORY_LINES 1000
 
 struct app_lines {
-    EditLine *edit; /* NULL: standard error is not a terminal to edit on */
+    EditLine *edit; /* NULL: standard error is not a terminal */
     History *history;
-    char *path; /* of the history; NULL: not kept */
+    char *path; /* path of the history; NULL: it is not kept */
     const char *prompt;
     app_completer *complete;
     app_text text, pasted;
@@ -63,7 +65,7 @@ struct app_lines {
 
 /* ---- Where the history is ------------------------------------------------------------------------ */
 
-/* Makes the folders before the last '/' of path. */
+/* Creates the folders before the last '/' of path. */
 static bool make_folders(char *path)
 {
     for (char *p = path + 1; *p; p++) {
@@ -76,7 +78,7 @@ static bool make_folders(char *path)
     return true;
 }
 
-/* $XDG_STATE_HOME/aerie/history, as the XDG base directory specification has it; NULL if there is no such place. */
+/* Returns $XDG_STATE_HOME/aerie/history, as in the XDG base directory specification; NULL if it cannot be determined. */
 static char *history_path(void)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -106,7 +108,8 @@ static char *prompt_of(EditLine *edit)
     return (char *)lines->prompt;
 }
 
-/* One character from the terminal. Replaces libedit's function, because Ctrl-C must end the line, while a new window size or
+/* Reads one character from the terminal. Replaces libedit's function, because Ctrl-C must end the line, while a new window size
+ * or
  * a return from the background must not. */
 static int get_char(EditLine *edit, wchar_t *c)
 {
@@ -119,7 +122,7 @@ static int get_char(EditLine *edit, wchar_t *c)
             if (resized) el_resize(edit);
             resized = 0;
             if (app_terminal_continued()) {
-                el_set(edit, EL_PREP_TERM, 0); /* libedit does nothing if it believes that it is in this mode already */
+                el_set(edit, EL_PREP_TERM, 0); /* libedit does nothing if it believes that it is already in this mode */
                 el_set(edit, EL_PREP_TERM, 1);
                 el_set(edit, EL_REFRESH);
             }
@@ -155,7 +158,7 @@ static unsigned char on_paste(EditLine *edit, wint_t key)
     return text->n && el_insertstr(edit, text->data) ? CC_ERROR : CC_REFRESH;
 }
 
-/* Below the line, in columns. */
+/* Prints the choices below the line, in columns. */
 static void show_choices(const app_choices *choices, size_t from)
 {
     enum { WIDTH = 76, MOST = 100 };
@@ -173,7 +176,7 @@ static void show_choices(const app_choices *choices, size_t from)
     if (choices->n > MOST) fprintf(stderr, "and %zu more\n", choices->n - MOST);
 }
 
-/* Tab: inserts the common continuation of all choices; if there is none, lists the choices. */
+/* Handles Tab: inserts the common continuation of all choices; if there is none, lists the choices. */
 static unsigned char on_tab(EditLine *edit, wint_t key)
 {
     app_lines *lines = NULL;
@@ -239,7 +242,7 @@ app_lines *app_lines_open(bool remember, app_completer *complete)
     el_set(lines->edit, EL_HIST, history, lines->history);
     if (remember && (lines->path = history_path())) history(lines->history, &event, H_LOAD, lines->path);
     el_source(lines->edit, NULL); /* ~/.editrc */
-    el_set(lines->edit, EL_BIND, APP_PASTE_BEGINS, "aerie-paste", NULL); /* `bind -v` there drops all keys */
+    el_set(lines->edit, EL_BIND, APP_PASTE_BEGINS, "aerie-paste", NULL); /* `bind -v` in the user's file drops all keys */
     sigemptyset(&action.sa_mask);
     sigaction(SIGWINCH, &action, NULL);
     app_terminal_open(false);

@@ -8,7 +8,7 @@
 #include "run/cache.h"
 #include "setup/lookup.h"
 
-/* Some prompts were refused, others were answered. */
+/* Returns whether some prompts were answered although others were refused. */
 static bool served_some(const app_generation *g)
 {
     size_t n = 0;
@@ -36,7 +36,7 @@ static int print_json(const app_generation *g, const aerie_stats *sum, const aer
     return app_print_json(only);
 }
 
-/* The plain answers that the oracle is to know, made silently. */
+/* Generates the plain answers for the oracle, without output. */
 static int consult(app_generation *plain)
 {
     aerie_session *session = NULL;
@@ -108,7 +108,7 @@ int app_run(const app_options *options)
     if (no_cache) return no_cache;
     if ((!prompted || options->conversation) && isatty(STDIN_FILENO)) {
         app_options chatting = *options;
-        chatting.conversation = true; /* it completes plain text if the model has no template */
+        chatting.conversation = true; /* if the model has no template, it continues plain text */
         return app_chat(&chatting);
     }
     int bad = app_prompts_read(&prompts, options, true);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 static struct {
-    bool open, knows;             /* knows: `before` and `quiet` are set */
+    bool open, knows;             /* knows: `before` and `quiet` are valid */
     volatile sig_atomic_t hushed; /* `quiet` is in force */
     struct termios before, lines, quiet;
 } terminal;
@@ -31,7 +31,7 @@ static void mark_pastes(bool on)
     tell(on ? "\033[?2004h" : "\033[?2004l");
 }
 
-/* Whether setting modes would not stop the program, which it does in the background. */
+/* Returns whether the program is in the foreground; in the background, setting modes would stop it. */
 static bool is_in_front(void)
 {
     return tcgetpgrp(STDIN_FILENO) == getpgrp();
@@ -49,7 +49,7 @@ static void handle(int signal_number, void (*handler)(int))
     sigaction(signal_number, &action, NULL);
 }
 
-/* Ctrl-Z, Ctrl-\. Only calls that a signal handler may make. */
+/* Handles Ctrl-Z and Ctrl-\, with functions that a signal handler may call. */
 static void on_stop(int signal_number)
 {
     const int error = errno;
@@ -85,10 +85,10 @@ void app_terminal_open(bool plain)
     terminal.open = true;
     terminal.knows = tcgetattr(STDIN_FILENO, &terminal.before) == 0;
     terminal.lines = terminal.quiet = terminal.before;
-    /* Terminals ignore the marks of a paste if they are echoed unchanged; echoed as ^[ they would be visible. */
+    /* Terminals ignore the marks of pasted text if they are echoed unchanged; echoed as ^[ they would be visible. */
     if (plain) terminal.lines.c_lflag &= ~(tcflag_t)ECHOCTL;
     terminal.quiet.c_lflag &= ~(tcflag_t)(ECHO | ECHONL | ICANON);
-    terminal.quiet.c_lflag |= NOFLSH; /* Ctrl-C must stop the answer without dropping what was typed */
+    terminal.quiet.c_lflag |= NOFLSH; /* Ctrl-C must stop the answer without dropping typed text */
     terminal.quiet.c_cc[VMIN] = 1;
     terminal.quiet.c_cc[VTIME] = 0;
     for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)

@@ -1,8 +1,8 @@
-/* terminal.h - the modes of a chat's terminal: what is pasted is marked, and keys wait quietly while an answer is printed.
- *
- * Owns: the terminal's earlier state. Invariant: whenever the program does not run (it ended, or was stopped with Ctrl-Z), the
- * terminal is as it was. Only one at a time; without a terminal for both standard input and standard error nothing is done.
- */
+/* terminal.h - the terminal's modes during a chat: pasted text is marked, and keys wait without echo while an answer is
+ * printed.
+ * Owns the terminal's earlier state. Invariant: whenever the program does not run (it has ended, or was stopped with Ctrl-Z),
+ * the terminal is in its earlier state. Only one at a time; does nothing unless standard input and standard error are
+ * terminals. */
 #ifndef AERIE_APP_RUN_TERMINAL_H
 #define AERIE_APP_RUN_TERMINAL_H
 
@@ -11,14 +11,14 @@
 #define APP_PASTE_BEGINS "\033[200~"
 #define APP_PASTE_ENDS "\033[201~"
 
-/* From now on the terminal marks what is pasted. plain: it shows keys itself, since there is no line editor. */
+/* Makes the terminal mark pasted text. plain: the terminal echoes keys itself, because there is no line editor. */
 void app_terminal_open(bool plain);
 void app_terminal_close(void);
-/* Keys are not shown, and wait for the next line. */
+/* Turns the echo off; keys wait for the next line. */
 void app_terminal_hush(void);
-/* Keys are the line editor's again. */
+/* Gives keys to the line editor again. */
 void app_terminal_listen(void);
-/* Whether the program was continued after a stop since this was last asked. */
+/* Returns whether the program was continued after a stop since the last call. */
 bool app_terminal_continued(void);
 
 #endif

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <utf8proc.h>
 
-#define NARROWEST 20 /* columns; words would not fit */
+#define NARROWEST 20 /* in narrower windows, words would not fit */
 
 static size_t terminal_width(void)
 {
@@ -16,7 +16,7 @@ static size_t terminal_width(void)
     return size.ws_col;
 }
 
-/* Columns of n bytes of UTF-8. */
+/* Returns the width of n bytes of UTF-8 in columns. */
 static size_t width_of(const char *text, size_t n)
 {
     size_t width = 0;
@@ -29,7 +29,9 @@ static size_t width_of(const char *text, size_t n)
     return width;
 }
 
-/* A first word of ``` or ~~~ begins or ends a block of code; one with more such marks inside a line does not. */
+/* Notes that a block of code begins or ends, if the first word of a line is ``` or ~~~. A word with more of these marks inside
+ * does
+ * not count. */
 static void note_fence(app_wrap *w)
 {
     size_t from = 0, n = 0;
@@ -64,7 +66,7 @@ static void put_word(app_wrap *w)
 static void put_newline(app_wrap *w)
 {
     put_word(w);
-    if (w->fence || !w->width) app_write(w->gap, w->n_gap); /* code and text that is not wrapped keep their last spaces */
+    if (w->fence || !w->width) app_write(w->gap, w->n_gap); /* code and unwrapped text keep trailing spaces */
     app_write("\n", 1);
     w->column = w->n_gap = w->gap_width = 0;
     w->in_line = false;
@@ -84,7 +86,7 @@ static void add_space(app_wrap *w, char c)
 
 static void add_bytes(app_wrap *w, const char *bytes, size_t n, size_t width)
 {
-    const bool is_long = w->width && w->word_width + width > w->width; /* it fits on no line: the terminal breaks it */
+    const bool is_long = w->width && w->word_width + width > w->width; /* it is longer than a line, so the terminal breaks it */
     if (w->n_word + n > sizeof w->word || is_long) {
         put_word(w);
         w->goes_on = true;
@@ -94,7 +96,7 @@ static void add_bytes(app_wrap *w, const char *bytes, size_t n, size_t width)
     w->word_width += width;
 }
 
-/* A wide character (Chinese, Japanese) that may begin a line. */
+/* Returns whether a character is wide (Chinese, Japanese) and may begin a line. */
 static bool begins_word(const char *text, size_t n)
 {
     static const uint32_t closing[] = {0x3001, 0x3002, 0x3009, 0x300b, 0x300d, 0x300f, 0x3011, 0xff01,

@@ -1,10 +1,7 @@
-/* wrap.h - answers on a terminal: lines end between words.
- *
- * Owns: the column, and the word that has begun but not ended, which is held back until it has (it may belong on the next
- * line). Lines of fenced code blocks are left as they are. The width is asked for again with every piece, so that a window
- * may change its size. With a width that nobody knows, or that is tiny, nothing is wrapped and the text stays as it
- * is; mpirun gives its processes such a terminal.
- */
+/* wrap.h - wraps answers on a terminal between words.
+ * Owns the column, and the word that has begun but not ended, which is held back because it may belong on the next line. Lines
+ * of fenced code blocks are left as they are. The width is read again with every piece, so that the window can be resized. If
+ * it is unknown or tiny, as in the terminals that mpirun gives its processes, text is not wrapped. */
 #ifndef AERIE_APP_RUN_WRAP_H
 #define AERIE_APP_RUN_WRAP_H
 
@@ -12,20 +9,20 @@
 
 typedef struct app_wrap {
     size_t width, column;
-    char gap[128], word[512]; /* the spaces before the word, the word */
+    char gap[128], word[512]; /* the spaces before the word; the word */
     size_t n_gap, n_word;     /* bytes */
     size_t gap_width, word_width;
-    char fence;        /* '`' or '~' in a block of code, else '\0' */
+    char fence;        /* '`' or '~' inside a block of code, else '\0' */
     size_t n_fence;    /* its length */
     bool in_line;      /* the first word of the line has been written */
-    bool goes_on;      /* the word is the rest of one that is longer than a line */
+    bool goes_on;      /* the word continues one that is longer than a line */
 } app_wrap;
 
-/* Writes text of a model, whole UTF-8 characters, as app_write_text does. */
+/* Prints text of a model, in whole UTF-8 characters, as app_write_text does. */
 void app_wrap_text(app_wrap *wrap, const char *text, size_t n);
-/* Writes what takes no columns, such as a colour. */
+/* Prints bytes without width, such as a colour. */
 void app_wrap_mark(app_wrap *wrap, const char *mark);
-/* Writes what is held back; the next text begins a line. */
+/* Prints what is held back; the next text begins a line. */
 void app_wrap_end(app_wrap *wrap);
 
 #endif

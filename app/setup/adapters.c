@@ -1,4 +1,4 @@
-/* adapters.c - LoRA adapters as --lora and --lora-scaled give them: reading the lists, loading the files. */
+/* adapters.c - LoRA adapters of --lora and --lora-scaled: reads the lists and loads the files. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <math.h>

@@ -1,15 +1,13 @@
-/* debug.c - AERIE_DEBUG: a line on standard error for each pass, and the tree of each sequence that drafted.
- *
- * Owns the words of the variable and the text of the lines. The passes come from aerie_session_watch_passes. The word "status"
- * is the library's (base/err.h). Text of tokens is escaped as all messages are.
- */
+/* debug.c - AERIE_DEBUG: prints a line on standard error for each pass, and the tree of each sequence that drafted.
+ * Owns the words of the variable and the text of the lines. aerie_session_watch_passes reports the passes. The word "status"
+ * belongs to the library (base/err.h). Text of tokens is escaped like all messages. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "aerie_measure.h"
 #include "setup/load.h"
 
-/* Whether the list in AERIE_DEBUG has the word. */
+/* Returns whether the list in AERIE_DEBUG contains the word. */
 static bool has_word(const char *word)
 {
     const char *list = getenv("AERIE_DEBUG");
@@ -46,7 +44,7 @@ static bool was_accepted(const aerie_pass_tree *tree, uint32_t node)
     return false;
 }
 
-/* The nodes below `parent`, depth first; parents come before their children, so the walk ends. */
+/* Prints the nodes below `parent`, depth first. Parents come before their children, so the recursion ends. */
 static void show_children(const aerie_model *model, const aerie_pass_tree *tree, int32_t parent, int depth)
 {
     static const char *const by[] = {"nobody", "n-gram", "network", "both"};

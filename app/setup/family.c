@@ -1,10 +1,11 @@
-/* family.c - which known chat template suits a model that has none: the tokens that a family's turns begin with tell it. */
+/* family.c - chooses a known chat template for a model that has none, by the tokens with which a family's turns begin. */
 #include <string.h>
 
 #include "setup/chat_format.h"
 
-/* Asked in this order: vocabularies with marks of several families have those of ChatML beside their own. NULL in `beside`: the
- * mark alone tells. spm: what SentencePiece's vocabularies of the family get instead. */
+/* Tried in this order, because vocabularies with marks of several families have those of ChatML in addition to their own.
+ * `beside`:
+ * NULL if the mark alone is enough. spm: the template that SentencePiece's vocabularies of the family get instead. */
 static const struct {
     const char *mark, *beside, *name, *spm;
 } families[] = {
@@ -44,7 +45,7 @@ static bool is_token(const aerie_model *model, const char *text)
     return found;
 }
 
-/* Whether answers end as ChatML's do, which tells more than marks of another family that the vocabulary was made with. */
+/* Returns whether answers end as in ChatML, which says more than another family's marks in the vocabulary. */
 static bool ends_as_chatml(const aerie_model *model)
 {
     int32_t *ids = NULL;

@@ -24,7 +24,7 @@ static aerie_status add_draft(const app_options *options, const char *path, cons
     return AERIE_OK;
 }
 
-/* Memory needs of all models' weights and sessions, as far as they are known. */
+/* Computes the memory that the weights and sessions of all models need, as far as it is known. */
 static aerie_status plan_all(const app_options *options, const aerie_session_params *params, bool with_draft,
                              aerie_memory_plan *plan, aerie_error *error)
 {
@@ -36,7 +36,7 @@ static aerie_status plan_all(const app_options *options, const aerie_session_par
     return status;
 }
 
-/* Returns the largest context, by halving, that fits; 0 if none does. */
+/* Returns the largest context of those halved from the wanted one that fits; 0 if none does. */
 static uint32_t fitting_context(const app_options *options, aerie_session_params params, bool with_draft)
 {
     aerie_memory_plan plan;
@@ -55,7 +55,7 @@ static int check_memory(const app_options *options, bool with_draft)
     aerie_memory_plan plan;
     aerie_error error = {0};
     char needed[32], weights[32], session[32], available[32], advice[160];
-    params.spec.type = AERIE_SPEC_NONE; /* drafters' own needs are counted as a second model's */
+    params.spec.type = AERIE_SPEC_NONE; /* what a drafter needs is counted as a second model's need */
     const aerie_status status = plan_all(options, &params, with_draft, &plan, &error);
     if (status != AERIE_OK) return app_report(APP_LOADING, status, &error);
     const uint64_t bytes = plan.weight_bytes + plan.session_bytes;
@@ -101,7 +101,7 @@ static void on_log(void *user, aerie_log_level level, const char *sentence)
     if ((int)level >= *(const int *)user) app_note("%s", sentence);
 }
 
-/* Warnings are said even with --quiet. */
+/* Returns a log that prints warnings, even with --quiet. */
 static aerie_log log_of(bool silent, bool verbose)
 {
     static int least[] = {AERIE_LOG_DEBUG, AERIE_LOG_WARNING, AERIE_LOG_WARNING + 1}; /* models keep it */
@@ -117,11 +117,11 @@ static aerie_log program_log(const app_options *options)
 static bool on_loaded(void *user, uint64_t done, uint64_t total)
 {
     if (done < total) app_progress_show("loading", done, total, user);
-    else app_progress_clear(user); /* before any message is printed */
+    else app_progress_clear(user); /* before a message is printed */
     return true;
 }
 
-/* is_draft: the draft model, which has its own metadata and rotation. */
+/* is_draft: the draft model, which has its own metadata and RoPE options. */
 static int load_one(aerie_model **model, const char *path, const app_options *options, bool is_draft)
 {
     aerie_model_params params = options->model_params;
@@ -133,7 +133,7 @@ static int load_one(aerie_model **model, const char *path, const app_options *op
         params.user = &shown;
     }
     if (is_draft) {
-        params.machines = NULL; /* the first process of a group has it for itself */
+        params.machines = NULL; /* only the first process of a group uses it, so that it has it for itself */
         params.rope = NULL;
         params.n_overrides = 0;
     }
@@ -154,7 +154,8 @@ static aerie_status load_head(aerie_drafter_head **head, const aerie_model *mode
     return aerie_drafter_head_load(head, model, path, &params, error);
 }
 
-/* A head that nobody asked for never stops the program: what keeps it from drafting costs one line. */
+/* Loads a drafter head beside the model. Nobody asked for it, so a problem with it costs one line, and the program
+ * continues. */
 static void load_head_beside(app_models *models, const char *path, const app_options *options)
 {
     aerie_error error = {0};
@@ -183,7 +184,7 @@ bool app_wants_draft(aerie_spec_type type)
     }
 }
 
-/* Returns the type of speculation, or the first in a list that needs a file. */
+/* Returns the type of speculation: the only one, or the first in a list that needs a file. */
 static aerie_spec_type wanted_type(const app_options *options)
 {
     for (size_t i = 0; i < options->bench.spec_types.n; i++)
@@ -200,8 +201,9 @@ static bool wants(const app_options *options, aerie_spec_type type)
     return wanted;
 }
 
-/* Loads the drafters of the draft model: models, each for the one before, and at the end a head, which may lie beside the last
- * one. With --spec-type auto that head is one that nobody asked for. */
+/* Loads the drafters of the draft model: each one drafts for the one before, and the last may be a head, which may be beside
+ * the
+ * model before it. With --spec-type auto nobody asked for that head. */
 static int load_hierarchy(app_models *models, const app_options *options)
 {
     const app_hier_options *h = &options->hier;
@@ -285,12 +287,12 @@ void app_models_return(app_models *models)
     *models = (app_models){0};
 }
 
-/* A process of a group that is not the first does what that one's does, until it ends. Does not return. */
+/* Runs a process of a group that is not the first: it follows the first one until that ends. Does not return. */
 static void follow(app_models *models, const app_options *options)
 {
     aerie_error error = {0};
     int bad = app_adapters_load(models, options);
-    signal(SIGINT, SIG_IGN); /* who launched it sends these to all: the first one ends, and with it the others */
+    signal(SIGINT, SIG_IGN); /* the launcher sends these signals to all processes: the first one ends, and the others with it */
     signal(SIGTERM, SIG_IGN);
     if (!bad) bad = app_report(APP_LOADING, aerie_model_follow(models->model, options->model_params.n_threads, &error), &error);
     app_models_free(models);
@@ -308,7 +310,7 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     const char *draft = with_draft ? options->draft_model : NULL;
     const aerie_spec_type type = wanted_type(options);
     if (with_draft && (!draft || (wants(options, AERIE_SPEC_AUTO) && !aerie_file_is_drafter_head(draft))))
-        bad = app_report(APP_LOADING, /* beside a draft model the head is for 'auto', whatever else is listed */
+        bad = app_report(APP_LOADING, /* with a draft model, the head belongs to 'auto', whatever else is listed */
                          aerie_drafter_head_find(&found, options->bench.beside ? options->bench.beside : options->model,
                                                       draft ? AERIE_SPEC_AUTO : type, &error),
                          &error);
@@ -318,8 +320,8 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     }
     const bool is_head = draft && (draft == found || type == AERIE_SPEC_MTP || aerie_file_is_drafter_head(draft));
     if (!bad) bad = app_format_read(&models->format, options);
-    if (!bad && !options->machines) bad = check_memory(options, draft && !is_head); /* each process of a group holds a part
-                                                                                     * of the weights */
+    /* each process of a group has a part of the weights */
+    if (!bad && !options->machines) bad = check_memory(options, draft && !is_head);
     if (!bad) bad = load_one(&models->model, options->model, options, false);
     if (!bad && aerie_model_rank(models->model, NULL)) follow(models, options);
     if (!bad && is_head) bad = app_report(APP_LOADING, load_head(&models->head, models->model, draft, options, &error), &error);
@@ -388,7 +390,7 @@ void app_models_free(app_models *models)
 
 /* ---- Sessions ----------------------------------------------------------------------------------------- */
 
-/* specs [n_inner + 1]: what drafts for each model of a hierarchy, that of the draft model first. */
+/* Fills specs [n_inner + 1]: the drafter of each model in a hierarchy, beginning with the draft model. */
 static void fill_hierarchy(aerie_spec *specs, const app_models *models, const app_options *options)
 {
     const app_hier_options *h = &options->hier;
@@ -421,7 +423,7 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     params.spec.adapter = models->draft_adapter;
     params.adapters = (const aerie_adapter *const *)models->adapters;
     params.n_adapters = models->n_adapters;
-    /* benchmarks open many sessions, and nobody reads their answers */
+    /* benchmarks open many sessions, whose warnings nobody reads */
     params.log = log_of(options->command->bit & APP_BENCH, options->verbose);
     const bool by_model = type == AERIE_SPEC_DRAFT || type == AERIE_SPEC_HIER;
     if (by_model && !models->draft)
@@ -431,7 +433,8 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
         return app_error(APP_USAGE, "speculation of type %s needs a drafter head: -md FILE%s", aerie_spec_type_name(type),
                          models->draft ? " (the one given is a model)" : "");
     const aerie_status status = ae_session_create_for_test(session, models->model, &params, &options->test, &error);
-    if (status == AERIE_ERROR_UNSUPPORTED && params.spec.draft_model) /* two files: the message must say which */
+    if (status == AERIE_ERROR_UNSUPPORTED && params.spec.draft_model) /* there are two files, so the message must name the right
+                                                                       * one */
         return app_error(APP_BAD_FILE, "'%s' cannot draft for '%s': %s", options->draft_model, options->model, error.text);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     int bad = app_debug_session(*session, models->model);

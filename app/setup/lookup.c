@@ -40,8 +40,8 @@ static int load(aerie_session *session, const app_options *o, const char *option
     app_text text = {0};
     aerie_error error = {0};
     size_t n_tokens = 0;
-    if (!path || (optional && (stat(path, &there) || !there.st_size))) return APP_DONE; /* an empty file, such as mktemp
-                                                                                         * makes, counts as absent */
+    /* an empty file, such as mktemp creates, counts as absent */
+    if (!path || (optional && (stat(path, &there) || !there.st_size))) return APP_DONE;
     const int bad = app_read_data(&text, path);
     if (bad) return bad;
     const aerie_status status = aerie_session_ngrams_load(session, text.data, text.n, &n_tokens, &error);

@@ -25,8 +25,9 @@ static char *join(const char *folder, const char *name)
     return path;
 }
 
-/* mmproj-NAME beside the model NAME, or else the only mmproj*.gguf in its folder, owned by the caller; NULL: there is none, or
- * more than one (*n). */
+/* Finds mmproj-NAME beside the model NAME, or else the only mmproj*.gguf in its folder; the caller owns the path. NULL: there
+ * is none,
+ * or more than one (*n). */
 static char *find_beside(const char *model, size_t *n)
 {
     const char *slash = strrchr(model, '/');
@@ -67,7 +68,7 @@ aerie_tower_params app_tower_params(const app_options *options)
     return params;
 }
 
-/* MEMORY if the machine has not enough for it now. */
+/* Returns MEMORY if the machine has not enough memory left for the encoder. */
 static aerie_status check_memory(const char *path, const app_options *options, const aerie_tower_params *params,
                                  aerie_error *error)
 {
@@ -108,7 +109,7 @@ int app_tower_load(aerie_tower **tower, const app_models *models, const app_opti
     if (status == AERIE_OK) status = aerie_tower_load(tower, models->model, path, &params, &error);
     if (status == AERIE_OK && found && !options->quiet) app_note("images are read by '%s' (%s)", path,
                                                                  aerie_tower_type(*tower));
-    if (status != AERIE_OK && found) { /* it was found, not asked for: no error */
+    if (status != AERIE_OK && found) { /* the file was found beside the model, nobody asked for it: no error */
         app_note("the mmproj file beside the model is not used: %s", error.text);
         status = AERIE_OK;
     }
@@ -143,9 +144,9 @@ static int read_image(aerie_image **image, const char *path)
 }
 
 #define MARK "<__media__>"
-#define PRIVATE_MARK "\xEE\x80\x80image\xEE\x80\x81" /* characters for private use, of templates that know texts alone */
+#define PRIVATE_MARK "\xEE\x80\x80image\xEE\x80\x81" /* private characters around it, for templates that accept only texts */
 
-/* Whether the template knows parts of messages that are images. */
+/* Returns whether the template accepts images as parts of messages. */
 static bool knows_images(const app_models *models)
 {
     const app_text *given = &models->format.template_text;
@@ -153,7 +154,7 @@ static bool knows_images(const app_models *models)
     return text && strstr(text, "image");
 }
 
-/* The text with private marks for images; released by the caller. Returns false if memory is short. */
+/* Writes the text with private marks for images; the caller frees it. Returns false if memory is short. */
 static bool mark_images(const app_options *options, const char *at, app_text *out)
 {
     bool ok = app_text_add(out, "", 0);
@@ -164,7 +165,7 @@ static bool mark_images(const app_options *options, const char *at, app_text *ou
     return ok && app_text_add(out, at, strlen(at));
 }
 
-/* Returns the conversation: images, then the text, unless the text says where they stand. */
+/* Returns the conversation: the images, then the text, unless the text says where the images belong. */
 static json_t *make_messages(const app_options *options, const app_prompt *prompt, bool parted)
 {
     static const char mark[] = MARK;

@@ -1,4 +1,4 @@
-/* prompts.c - what is to be answered: read as load.h says, and made tokens of. */
+/* prompts.c - reads the prompts (load.h) and encodes them. */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
 #include <poll.h>
@@ -35,7 +35,7 @@ bool app_next_line(const app_text *text, size_t *at, const char **line, size_t *
     return true;
 }
 
-/* Without the one line end that editors and echo put there. */
+/* Reads a text file without its last line end, which editors and echo add. */
 static int read_text(app_text *text, const char *path)
 {
     const int bad = app_read_file(text, path);
@@ -57,7 +57,7 @@ static int add_file(app_prompts *prompts, const char *path)
 
 /* ---- Lines ------------------------------------------------------------------------------------------------- */
 
-/* A line of JSON: a text, an object with "prompt" or "messages", or a list of messages. */
+/* Adds a line of JSON: a text, an object with "prompt" or "messages", or a list of messages. */
 static int add_json(app_prompts *prompts, const char *line, size_t n, const char *source)
 {
     json_error_t where;
@@ -87,7 +87,7 @@ static int add_json(app_prompts *prompts, const char *line, size_t n, const char
     return bad;
 }
 
-/* A prompt on each line; a .jsonl file has it as JSON. */
+/* Adds a prompt for each line of a file; a .jsonl file has JSON in its lines. */
 static int add_lines(app_prompts *prompts, const char *path)
 {
     app_text text = {0};
@@ -134,7 +134,7 @@ static int add_messages(app_prompts *prompts, const char *path)
 
 enum { PATIENCE_MS = 5000 };
 
-/* Whether standard input can hold a prompt: a file, a pipe or a socket. */
+/* Returns whether standard input can contain a prompt: it is a file, a pipe or a socket. */
 static bool is_input(void)
 {
     struct stat st;
@@ -147,8 +147,9 @@ static bool has_input(int milliseconds)
     return poll(&fd, 1, milliseconds) != 0;
 }
 
-/* Appends what standard input holds to the prompt of -p. Unless it was asked for (-f -) the wait is some seconds only, because
- * many programs start others with a pipe that never says anything. */
+/* Appends standard input to the prompt of -p. Unless that was requested (-f -) it waits only for some seconds, because many
+ * programs
+ * start others with a pipe into which nothing is written. */
 static int append_standard_input(app_prompt *prompt, const app_options *options, bool asked)
 {
     app_text text = {0};
@@ -170,7 +171,7 @@ static int append_standard_input(app_prompt *prompt, const app_options *options,
     return bad;
 }
 
-/* Whether standard input seems to hold anything, judged by what can be seen at once. */
+/* Reports that standard input is not read, if it seems to contain something, as far as that is visible at once. */
 static void say_not_read(const app_options *options)
 {
     struct stat st;
@@ -248,7 +249,7 @@ void app_prompts_free(app_prompts *prompts)
     *prompts = (app_prompts){0};
 }
 
-/* Returns the text of the newest message of a user; NULL where there is none. */
+/* Returns the text of the user's last message; NULL if there is none. */
 static const char *newest_of_user(const json_t *json)
 {
     const json_t *list = json_is_array(json) ? json : json_object_get(json, "messages");
@@ -320,14 +321,14 @@ static int encode_messages(app_prompt *prompt, const app_models *models, const a
     return encode_chat(models, &chat, &prompt->tokens, &prompt->n_tokens);
 }
 
-/* Whether the text begins with the BOS that the model adds anyway. */
+/* Returns whether the text begins with the BOS that the model adds anyway. */
 static bool begins_twice(const aerie_model *model, const app_prompt *prompt)
 {
     const int32_t bos = aerie_model_token_special(model, AERIE_SPECIAL_BOS);
     return aerie_model_adds_bos(model) && prompt->n_tokens > 1 && prompt->tokens[0] == bos && prompt->tokens[1] == bos;
 }
 
-/* *twice: set where a text begins with two BOS. */
+/* *twice: set if a text begins with two BOS. */
 static int encode(app_prompt *prompt, const app_models *models, const app_options *options, bool *twice)
 {
     aerie_error error = {0};
@@ -363,7 +364,7 @@ int app_prompts_encode(app_prompts *prompts, const app_models *models, const app
             app_note("the model has no chat template, so the prompt is continued as it is; -cnv asks for an answer to it");
     }
     if (options->images.n) return app_pictures_encode(prompts, models, options);
-    if (options->mmproj) bad = app_tower_check(options); /* no image needs it, but a wrong file is not passed over */
+    if (options->mmproj) bad = app_tower_check(options); /* no image is read, but a wrong file is reported all the same */
     for (size_t i = 0; !bad && i < prompts->n; i++) bad = encode(&prompts->items[i], models, options, &twice);
     if (twice)
         app_note("warning: %s begins with two BOS tokens: the model adds one, and the text has its own, which most models "

@@ -1,4 +1,4 @@
-/* stats.c - what a generation did, as a line and as JSON. */
+/* stats.c - prints the statistics of a generation, as a line and as JSON. */
 #include <string.h>
 
 #include "setup/load.h"
@@ -42,7 +42,7 @@ static double percent(double part, double whole)
     return whole > 0 ? 100 * part / whole : 0;
 }
 
-/* Returns how much each of several drafters did; empty for one. */
+/* Writes how much each of several drafters contributed; "" for one drafter. */
 static const char *by_drafter(char out[512], const aerie_stats *s, const aerie_session *session)
 {
     size_t n = 0;

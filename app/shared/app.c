@@ -1,6 +1,6 @@
 /* app.c - implements app.h: messages, standard output, bytes, interruption. */
 #define _GNU_SOURCE /* flock */
-#include "base/number.h" /* aerie.h has no numbers as text */
+#include "base/number.h" /* numbers as text, which aerie.h does not offer */
 #include "shared/app.h"
 
 #include <ctype.h>
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/text.h" /* encodings and line ends of files, which aerie.h does not tell */
+#include "base/text.h" /* encodings and line ends of files, which aerie.h does not offer */
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
@@ -42,7 +42,7 @@ size_t app_utf8_char(const char *text, size_t n, uint32_t *code)
     return length;
 }
 
-/* Characters that move the cursor, colour the screen or reorder what stands there. */
+/* Returns whether a character moves the cursor, changes colours or reorders text. */
 static bool is_unsafe(uint32_t c)
 {
     return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
@@ -72,7 +72,7 @@ void app_escape(FILE *stream, const char *text, size_t n)
     }
 }
 
-/* Returns the line as it is written; NULL: there is no memory for it. */
+/* Returns the line in the form that is printed; NULL: out of memory. */
 static char *line_of(const char *text, size_t n, size_t *n_line)
 {
     char *line = NULL;
@@ -86,7 +86,7 @@ static char *line_of(const char *text, size_t n, size_t *n_line)
     return NULL;
 }
 
-/* Without memory, characters that need escaping become question marks. */
+/* Escapes the line without memory: characters that need escaping become question marks. */
 static size_t plain_line(char *line, const char *text, size_t n)
 {
     static const char head[] = "aerie: ";
@@ -103,7 +103,7 @@ void app_note_times(void)
     atomic_store(&has_times, true);
 }
 
-/* "2026-11-26T13:37:00.123Z ", if lines shall have it; its length. */
+/* Writes "2026-11-26T13:37:00.123Z " if lines have a time, and returns its length. */
 static size_t put_time(char *text, size_t n)
 {
     struct timespec now;
@@ -126,7 +126,7 @@ static void say(const char *format, va_list args)
     char *line = line_of(text, (size_t)n, &n_line);
     if (!line) n_line = plain_line(plain, text, (size_t)n);
     if (!app_log_put(line ? line : plain, n_line)) {
-        flockfile(stderr); /* lines of several threads do not mix */
+        flockfile(stderr); /* keeps lines of several threads apart */
         fputs("aerie: ", stderr);
         app_escape(stderr, text, (size_t)n);
         fputc('\n', stderr);
@@ -179,7 +179,7 @@ int app_report(app_stage stage, aerie_status status, const aerie_error *error)
 /* ---- Standard output --------------------------------------------------------------------------- */
 
 static bool out_used;
-static int out_errno; /* of the first failed write; 0 = none */
+static int out_errno; /* errno of the first failed write; 0: none */
 
 static bool out_check(bool ok)
 {
@@ -250,7 +250,9 @@ bool app_flush(void)
     return out_check(fflush(stdout) == 0);
 }
 
-/* Part of a JSON text, in which the library leaves DEL, C1 controls and what turns the direction of writing as they are. */
+/* Writes a part of a JSON text. The library leaves DEL, C1 controls and characters that change the writing direction as they
+ * are, so
+ * they are escaped here. */
 static void write_json_part(const char *text, size_t n)
 {
     size_t from = 0;
@@ -265,7 +267,9 @@ static void write_json_part(const char *text, size_t n)
     app_write(text + from, n - from);
 }
 
-/* The library knows no integers beyond 2^63: those of app_json_u64 are strings of U+0001 and digits, written without quotes. */
+/* Writes JSON text. The library has no integers beyond 2^63: app_json_u64 stores them as strings of U+0001 and digits, which
+ * are
+ * written without quotes here. */
 static void write_json(const char *text)
 {
     static const char mark[] = "\"\\u0001";
@@ -306,7 +310,7 @@ int app_print_json_line(json_t *json)
     return print_json(json, JSON_COMPACT);
 }
 
-static bool pipes_end; /* SIGPIPE was not ignored by who started the program */
+static bool pipes_end; /* the parent process did not ignore SIGPIPE */
 
 void app_watch_pipes(void)
 {
@@ -316,7 +320,7 @@ void app_watch_pipes(void)
 int app_finish(int exit_status)
 {
     errno = 0;
-    /* Standard output may be closed from the start; that is an error only if something was written to it. */
+    /* Standard output may be closed from the start, which is an error only if something was written to it. */
     if (fclose(stdout) && (out_used || errno != EBADF)) out_check(false);
     if (out_errno == 0) return exit_status;
     if (out_errno == EPIPE && pipes_end) {
@@ -419,10 +423,11 @@ static bool write_all(int fd, const char *data, size_t n)
 
 #define OTHER_MARK ".aerie-"
 
-/* For mkstemp, beside the path: hidden, and with a mark by which app_is_leftover knows it. NULL: out of memory. */
+/* Returns a template for mkstemp beside the path: hidden, and with a mark that app_is_leftover recognizes. NULL: out of
+ * memory. */
 static char *other_name(const char *path)
 {
-    enum { MOST = 200 }; /* bytes of the name, so that the longer one is possible too */
+    enum { MOST = 200 }; /* limit in bytes, so that the longer name fits in the file system */
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const size_t size = strlen(path) + sizeof "." OTHER_MARK "XXXXXX";
     char *other = malloc(size);
@@ -444,8 +449,8 @@ int app_replace_file(const char *path, const void *data, size_t n)
     char *other = other_name(path);
     if (!other) return ENOMEM;
     errno = 0;
-    const int fd = mkstemp(other); /* two may write under the same name at once */
-    if (fd >= 0) (void)flock(fd, LOCK_EX | LOCK_NB); /* until it is closed: not one that was left behind */
+    const int fd = mkstemp(other); /* two threads may write the same path at once */
+    if (fd >= 0) (void)flock(fd, LOCK_EX | LOCK_NB); /* held until it is closed, to show that the file was not left behind */
     bool ok = fd >= 0 && write_all(fd, data, n);
     if (ok && stat(path, &there) == 0) (void)!fchmod(fd, there.st_mode & 0777);
     ok = ok && fsync(fd) == 0 && rename(other, path) == 0;
@@ -456,7 +461,7 @@ int app_replace_file(const char *path, const void *data, size_t n)
     return ok ? 0 : failed ? failed : EIO;
 }
 
-/* 0, or why no file can be made beside the one that `path` names. */
+/* Returns 0, or errno if no file can be created beside the one that `path` names. */
 static int try_file(const char *path)
 {
     char *other = other_name(path);
@@ -542,7 +547,7 @@ json_t *app_json_u64(uint64_t value)
 {
     char digits[24];
     if (value <= INT64_MAX) return json_integer((json_int_t)value);
-    snprintf(digits, sizeof digits, "\001%llu", (unsigned long long)value); /* write_json knows it again */
+    snprintf(digits, sizeof digits, "\001%llu", (unsigned long long)value); /* write_json recognizes it */
     return json_string(digits);
 }
 
@@ -652,7 +657,7 @@ static void on_interrupt(int signal_number)
 
 static void handle(int signal_number, int flags)
 {
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = flags}; /* without SA_RESTART: a read ends */
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = flags}; /* without SA_RESTART, so that a read ends */
     sigemptyset(&action.sa_mask);
     sigaction(signal_number, &action, NULL);
 }

@@ -1,12 +1,12 @@
-/* json.c - reading JSON by jansson where memory may be short, and counting what jansson holds (app.h).
- *
- * jansson 2.14 frees a value twice if the object that it is to be put into cannot grow while a text is read, and it takes a
- * lack of memory for a wrong text in places. So, once app_json_watch has been called, an allocation that fails ends the reading
- * with a jump, and everything that was allocated for it is freed here. That needs a list of what was allocated; when jansson
- * frees blocks meanwhile, small ones are freed at the end and large ones at once, so that no address is in the list twice. The
- * library reads JSON as well, where nobody may jump: there an allocation that fails is tried again for two seconds, and the
- * account cannot refuse one.
- */
+/* json.c - reads JSON with jansson when memory may be short, and counts what jansson allocates (app.h).
+ * While it reads a text, jansson 2.14 frees a value twice if the object that should receive it cannot grow, and in places it
+ * reports a lack of memory as an invalid text. So once app_json_watch has been called, an allocation that fails ends the
+ * reading
+ * by a jump, and everything that was allocated for it is freed here. That needs a list of the allocations. When jansson frees
+ * blocks meanwhile, small ones are freed at the end and large ones at once, so that no address is in the list twice. The
+ * library
+ * reads JSON, too, where a jump is not possible: there an allocation that fails is tried again for two seconds, and the
+ * account cannot refuse it. */
 #define _POSIX_C_SOURCE 200809L
 #include "shared/app.h"
 
@@ -26,7 +26,7 @@ static _Thread_local struct {
     bool on;
     jmp_buf failed;
     blocks allocated, freed; /* since the reading began */
-    size_t n_looked_at;      /* of `allocated`, by free_large */
+    size_t n_looked_at;      /* entries of `allocated` that free_large has searched */
 } reading;
 
 static _Thread_local bool lacked;
@@ -53,7 +53,7 @@ static bool keep(blocks *list, void *block)
     if (!grown) return false;
     list->items = grown;
     if (list->capacity > before && !count((ptrdiff_t)((list->capacity - before) * sizeof *grown), false)) {
-        list->capacity = before; /* the rest was not charged to the account, and must not be credited to it */
+        list->capacity = before; /* the rest was not counted, so freeing it must not be either */
         return false;
     }
     grown[list->n++] = block;
@@ -71,7 +71,7 @@ static void forget(blocks *list, bool free_them)
     *list = (blocks){0};
 }
 
-/* A large block is taken off the list and freed at once, unless the search for such has cost much already. */
+/* Removes a large block from the list and frees it, unless such searches have cost too much already. */
 static bool free_large(void *block)
 {
     blocks *list = &reading.allocated;

@@ -1,9 +1,7 @@
 /* log.c - messages of a program that must not wait for their reader (app.h).
- *
- * Owns: a queue of whole lines, and the thread that writes them to standard error in the order in which they came. A pipe that
- * nobody reads, or a terminal that was stopped, holds up that thread alone. Lines for which there is no room are counted, and
- * the count is a line of its own at the place where they are missing.
- */
+ * Owns a queue of whole lines, and the thread that writes them to standard error in order. A pipe that nobody reads, or a
+ * stopped terminal, blocks only that thread. Lines for which there is no room are counted, and a line at their place says how
+ * many are missing. */
 #define _POSIX_C_SOURCE 200809L
 #include "shared/app.h"
 
@@ -21,15 +19,15 @@ enum { QUEUE_BYTES = 1 << 20, NOTICE_BYTES = 160 };
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a line was added, or lines were written */
-    char bytes[QUEUE_BYTES]; /* a ring of lines, each with its line break */
-    size_t first, n;         /* the oldest byte, and how many there are */
+    char bytes[QUEUE_BYTES]; /* ring of lines, each with its newline */
+    size_t first, n;         /* index of the oldest byte; number of bytes */
     uint64_t n_missing;      /* lines lost since the last notice */
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static atomic_bool is_on;
 static atomic_ullong n_lost;
 
-/* Under the lock; there is room. */
+/* Appends bytes to the ring. Called under the lock; there must be room. */
 static void add(const char *bytes, size_t n)
 {
     const size_t at = (queue.first + queue.n) % QUEUE_BYTES, to_end = QUEUE_BYTES - at, part = n < to_end ? n : to_end;
@@ -38,7 +36,7 @@ static void add(const char *bytes, size_t n)
     queue.n += n;
 }
 
-/* Under the lock: says where lines are missing, if there is room for that and for `more` bytes. */
+/* Appends a notice that lines are missing, if there is room for it and for `more` bytes. Called under the lock. */
 static void add_notice(size_t more)
 {
     char text[NOTICE_BYTES];
@@ -64,7 +62,7 @@ bool app_log_put(const char *line, size_t n)
     return true;
 }
 
-/* All of it, however long it takes. */
+/* Writes all bytes, however long it takes. */
 static void write_part(const char *bytes, size_t n)
 {
     for (size_t at = 0; at < n;) {
@@ -72,7 +70,7 @@ static void write_part(const char *bytes, size_t n)
         struct pollfd fd = {.fd = STDERR_FILENO, .events = POLLOUT};
         if (written > 0) at += (size_t)written;
         else if (written < 0 && errno == EAGAIN) (void)poll(&fd, 1, -1);
-        else if (written == 0 || errno != EINTR) return; /* the reader is gone: no further line can be written */
+        else if (written == 0 || errno != EINTR) return; /* the reader is gone, so no further line can be written */
     }
 }
 
@@ -85,7 +83,7 @@ static void *write_lines(void *unused)
             pthread_cond_wait(&queue.changed, &queue.lock);
             continue;
         }
-        /* a line by itself, since other programs may write to the same pipe */
+        /* written one by one, since other programs may write to the same pipe */
         const char *from = queue.bytes + queue.first;
         const size_t to_end = QUEUE_BYTES - queue.first, most = queue.n < to_end ? queue.n : to_end;
         const char *end = memchr(from, '\n', most);
@@ -106,7 +104,7 @@ bool app_log_start(void)
     sigset_t all, before;
     pthread_condattr_t attributes;
     if (pthread_condattr_init(&attributes)) return false;
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* a clock that cannot be set back */
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* setting the system's clock must not matter */
     bool ok = pthread_cond_init(&queue.changed, &attributes) == 0;
     pthread_condattr_destroy(&attributes);
     sigfillset(&all); /* other threads handle signals */

@@ -1,6 +1,5 @@
-/* state.h - where the recurrent state of sequences lies in the memory of a CPU's store. Private to backend/cpu.
- *
- * Owns nothing: recurrent.c owns the store. Invariant: what recur.c and recurrent.c write stays within the parts below. */
+/* state.h - where a CPU store keeps the recurrent state of sequences. Private to backend/cpu.
+ * Owns nothing: recurrent.c owns the store. Invariant: recur.c and recurrent.c write only within the parts below. */
 #ifndef AE_BACKEND_CPU_STATE_H
 #define AE_BACKEND_CPU_STATE_H
 
@@ -8,10 +7,12 @@
 
 typedef struct ae_state_place {
     ae_state_layer layer;
-    size_t rows, matrices;               /* of a plane, in floats: [n_taps - 1][channels], [n_heads][n_tiles][key_dim][16] */
-    size_t record;                       /* of a record: channels | k [n_groups][key_dim] | d [n_heads][value_dim] | alpha; d of
-                                          * WKV is v, WKV7 goes on with written [n_heads][key_dim] | e [n_heads][value_dim] */
-    uint32_t channels;                   /* n_channels to a multiple of 16 */
+    size_t rows, matrices;               /* offsets in a plane, in floats: rows [n_taps - 1][channels], matrices
+                                          * [n_heads][n_tiles][key_dim][16] */
+    size_t record;                       /* floats of a record: channels | k [n_groups][key_dim] | d [n_heads][value_dim] |
+                                          * alpha; for WKV d is v, and WKV7 has in addition written [n_heads][key_dim] | e
+                                          * [n_heads][value_dim] */
+    uint32_t channels;                   /* n_channels rounded up to a multiple of 16 */
     uint32_t n_tiles;                    /* of a head */
 } ae_state_place;
 
@@ -29,7 +30,7 @@ static inline bool ae_state_is_wkv(const ae_state_layer *l)
     return l->kind == AE_STATE_WKV6 || l->kind == AE_STATE_WKV7;
 }
 
-/* Returns the number of decays of a row: one per head; one per key with KDA and WKV; with MAMBA1 delta, one per channel. */
+/* Returns the number of decays of a row: one per head; with KDA and WKV one per key; with MAMBA1 delta, one per channel. */
 static inline size_t ae_state_n_alphas(const ae_state_layer *l)
 {
     if (l->kind == AE_STATE_KDA || ae_state_is_wkv(l)) return (size_t)l->n_heads * l->key_dim;

@@ -98,7 +98,7 @@ double ae_cpu_elapsed(const ae_stream *stream, uint32_t from, uint32_t to)
     return stream->mark[to % AE_MARKS] - stream->mark[from % AE_MARKS];
 }
 
-/* Nothing to wait for: operations run when they are called, those of other streams too. */
+/* Nothing to wait for: operations run when they are called, also those of other streams. */
 void ae_cpu_wait(ae_stream *stream, ae_stream *other)
 {
     (void)stream, (void)other;

@@ -1,6 +1,5 @@
 /* strict.c - the CPU backend "cpu-strict": only operations can access its device memory. For tests.
- *
- * Owns: the guard of such a backend, which lists all of its device memory. Between operations that memory is protected
+ * Owns the guard of such a backend, which lists all of its device memory. Between operations that memory is protected
  * (PROT_NONE), so that a wrong access by the host ends the process with SIGSEGV where it happens. When an operation runs, it
  * opens the memory, calls the CPU backend's operation and closes the memory; operations of several streams may overlap, and the
  * last one closes it. Not covered: weights used in place in the file, and the scratch of streams.
@@ -13,8 +12,8 @@
 #include "backend/cpu/strict.h"
 #include "base/os.h"
 
-#define PAGE_BYTES ((size_t)2 << 20) /* whole huge pages: mprotect need not split them */
-#define MAX_BLOCKS 256 /* blocks of device memory at once: an engine has a few */
+#define PAGE_BYTES ((size_t)2 << 20) /* whole huge pages, so that mprotect need not split them */
+#define MAX_BLOCKS 256 /* most blocks of device memory at once; an engine has a few */
 
 typedef struct block {
     void *memory;
@@ -22,7 +21,7 @@ typedef struct block {
 } block;
 
 struct ae_cpu_guard {
-    ae_backend_ops ops;          /* the operations below, and the CPU backend's own where no memory must be opened */
+    ae_backend_ops ops;          /* the operations below, and the CPU backend's own where no memory has to be opened */
     const ae_backend_ops *inner; /* the CPU backend's */
     pthread_mutex_t mutex;       /* protects the fields below */
     uint32_t n_inside;           /* operations that are running */
@@ -89,8 +88,7 @@ static ae_cpu_guard *guard_of(const ae_stream *stream)
     return stream->backend->guard;
 }
 
-/* Runs the operations that the stream was given. The memory is opened once for all of them, since no other code runs in
- * between. */
+/* Runs the queued operations of the stream. The memory is opened once for all of them, since no other code runs in between. */
 static void flush(ae_stream *stream)
 {
     if (!ae_cpu_late_waits(stream)) return;
@@ -99,7 +97,7 @@ static void flush(ae_stream *stream)
     leave(guard_of(stream));
 }
 
-/* Runs what is queued, because the host waits for the stream. */
+/* Runs the queued operations, because the host waits for the stream. */
 static void wait_for(ae_stream *stream)
 {
     stream->trips.n_waits += ae_cpu_late_waits(stream);
@@ -141,7 +139,7 @@ ae_cpu_trips ae_cpu_strict_trips(const ae_stream *stream)
         ae_cpu_late_add(stream, run_##name, args, sizeof *args, NULL, 0);                               \
     }
 
-/* Runs an operation whose struct points to host memory, of which a copy was kept. */
+/* Runs an operation whose struct points to host memory that was copied. */
 #define RUN_WITH_COPY(name, args_type, field)                                                           \
     static void run_##name(ae_stream *stream, void *args)                                               \
     {                                                                                                   \
@@ -396,7 +394,7 @@ static aerie_status strict_sync(ae_stream *stream, aerie_error *error)
     return guard_of(stream)->inner->sync(stream, error);
 }
 
-/* Runs everything that the other stream was given so far. */
+/* Runs all operations that were queued in the other stream so far. */
 static void strict_wait(ae_stream *stream, ae_stream *other)
 {
     ae_cpu_pass_check_host(stream, "wait");
@@ -414,7 +412,7 @@ static uint32_t strict_mark(ae_stream *stream)
     return stream->n_marks++;
 }
 
-/* Operations that run later call it too. */
+/* Operations that run later call the watcher, too. */
 static void strict_watch(ae_stream *stream, ae_watch_fn *watch, void *user)
 {
     flush(stream);

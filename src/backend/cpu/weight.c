@@ -1,9 +1,9 @@
-/* weight.c - the CPU backend's weights: which form each takes, filling them, and products in place.
- *
- * A matrix for products is packed (kernels.h) if its type has a packed form and the level a kernel for it; else it
- * keeps the file's layout, as tables for lookup do. What keeps the file's layout is used in place if the file is mapped, and
- * copied otherwise. A weight in place is packed a panel at a time into scratch whenever a product needs it: the same kernels
- * see the same bytes, so the output is the same; the price is packing in every pass. */
+/* weight.c - the CPU backend's weights: chooses the form of each, fills it, and multiplies by weights in place.
+ * A matrix for products is packed (kernels.h) if its type has a packed form for which the level has a kernel; else it
+ * keeps the file's layout, like tables for lookups. A weight with the file's layout is used in place if the file is mapped, and
+ * copied otherwise. A weight in place whose type has a packed form is packed into scratch, a panel at a time, whenever a
+ * product
+ * needs it: the same kernels read the same bytes, so the output is the same; the price is packing in every pass. */
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
@@ -26,7 +26,7 @@ static ae_mm_fn *plain_kernel(const ae_kernels *k, uint32_t type)
     }
 }
 
-/* Bytes of each part of a weight's memory, in this order. */
+/* Bytes of each part of a weight's memory, in order. */
 typedef struct parts {
     size_t codes, scales, plain;
 } parts;
@@ -94,7 +94,7 @@ aerie_status ae_cpu_weight_create(ae_backend *backend, const ae_weight_source *s
 aerie_status ae_cpu_weight_fill(ae_backend *backend, ae_weight *w, const void *rows, uint32_t first, uint32_t n,
                                 aerie_error *error)
 {
-    (void)backend, (void)error; /* none of these calls fails */
+    (void)backend, (void)error; /* none of these functions fails */
     AE_ASSERT(first % AE_PANEL == 0 && n <= w->n_out - first && (n % AE_PANEL == 0 || first + n == w->n_out));
     if (w->own) memcpy(w->own + first * w->row_bytes, rows, n * w->row_bytes);
     if (w->packed.codes)
@@ -108,7 +108,7 @@ void ae_cpu_weight_free(ae_backend *backend, ae_weight *weight)
     ae_free(weight);
 }
 
-/* Returns the bytes of the codes of one panel, in order. */
+/* Returns the size of the codes of one panel, when they are in order. */
 static size_t code_bytes_of(const ae_packed *p)
 {
     return (size_t)p->n_blocks * p->code_bits * AE_LINE;
@@ -133,7 +133,7 @@ void ae_weight_multiply(const ae_weight *w, const ae_act *act, const ae_mm_out *
         mm(w, act, out, begin, end);
         return;
     }
-    ae_weight one = *w; /* its first and only panel is the one in scratch */
+    ae_weight one = *w; /* its only panel is the one in scratch */
     one.packed.codes = panel;
     one.packed.scales = panel + code_bytes_of(&w->packed);
     one.packed.n_panels = 1;

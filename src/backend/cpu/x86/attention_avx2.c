@@ -1,4 +1,4 @@
-/* attention_avx2.c - attention with AVX2; the body is in simd/attention.inc. Sixteen lanes are two registers, so tiles hold
+/* attention_avx2.c - attention with AVX2; simd/attention.inc has the body. Sixteen lanes are two registers, so tiles have
  * four sums of 16, or six with enough queries, which takes 3 to 7 % less time (Zen 3). */
 #include "backend/cpu/x86/vec_avx2.inc"
 #include "backend/cpu/ref/ref.h"

@@ -1,5 +1,5 @@
-/* attention_avx512.c - attention with AVX-512; the body is in simd/attention.inc. Tiles: queries times vectors of
- * 16 positions or dimensions that share loads; 16 sums in flight hide the latency of FMA. */
+/* attention_avx512.c - attention with AVX-512; simd/attention.inc has the body. Tiles are queries times vectors of
+ * 16 positions or dimensions, and share loads; 16 sums in flight hide the latency of FMA. */
 #include "backend/cpu/x86/vec_avx512.inc"
 #include "backend/cpu/ref/ref.h"
 #define ENTRY(name) ae_avx512_##name

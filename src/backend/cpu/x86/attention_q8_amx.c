@@ -1,5 +1,6 @@
-/* attention_q8_amx.c - attention over q8_0 caches with tiles for many queries; the body is in simd/attention_q8.inc. DOTS_n:
- * vectors of 16 sums that n rows take at once. */
+/* attention_q8_amx.c - attention over q8_0 caches with tiles for many queries; simd/attention_q8.inc has the body. DOTS_n:
+ * number
+ * of vectors of 16 sums that n rows compute at once. */
 #include "backend/cpu/x86/vec_avx512.inc"
 #include "backend/cpu/ref/ref.h"
 #define ENTRY(name) ae_amx_##name
@@ -7,8 +8,8 @@
 #include "backend/cpu/x86/bytes_avx512.inc"
 #define EXPS 4
 #include "backend/cpu/simd/attn_chunk.inc"
-/* Fewer rows are faster with VNNI: 8 rows of 64 took 174 ns per row and chunk with tiles and 130 with VNNI, on a Sapphire
- * Rapids VM. */
+/* With fewer rows VNNI is faster: 8 rows of 64 took 174 ns per row and chunk with tiles and 130 with VNNI, on a Sapphire Rapids
+ * VM. */
 #define TILE_ROWS 16
 #define TILE_DOTS "backend/cpu/x86/dots_amx.inc"
 #define DOTS_1 4

@@ -1,5 +1,6 @@
-/* attention_q8_avx512.c - attention over q8_0 caches; the body is in simd/attention_q8.inc. DOTS_n: vectors of 16 sums that
- * n rows take at once. */
+/* attention_q8_avx512.c - attention over q8_0 caches with AVX-512; simd/attention_q8.inc has the body. DOTS_n: number of
+ * vectors of
+ * 16 sums that n rows compute at once. */
 #include "backend/cpu/x86/vec_avx512.inc"
 #include "backend/cpu/ref/ref.h"
 #define ENTRY(name) ae_avx512_##name

@@ -1,4 +1,4 @@
-/* kernels_amx.c - what the amx level improves over avx512: products of several rows with packed weights, attention over
+/* kernels_amx.c - the kernels of the level amx that avx512 lacks: products of several rows with packed weights, attention over
  * caches of codes. */
 #include "backend/cpu/x86/x86.h"
 

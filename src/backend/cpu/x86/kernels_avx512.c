@@ -1,4 +1,4 @@
-/* kernels_avx512.c - what the avx512 level improves: AVX-512 F, BW, VL, DQ and VNNI. */
+/* kernels_avx512.c - the kernels of the level avx512, which needs AVX-512 F, BW, VL, DQ and VNNI. */
 #include "backend/cpu/x86/x86.h"
 
 void ae_kernels_avx512(ae_kernels *k)

@@ -1,4 +1,4 @@
-/* kernels_avxvnni.c - what the avxvnni level improves over avx2: products with packed weights. */
+/* kernels_avxvnni.c - the kernels of the level avxvnni that avx2 lacks: products with packed weights. */
 #include "backend/cpu/x86/x86.h"
 
 void ae_kernels_avxvnni(ae_kernels *k)

@@ -5,7 +5,7 @@
 #include "backend/cpu/simd/rows.inc"
 #include "backend/cpu/simd/recur.inc"
 
-/* Pairs (i, i + half): products rounded before the sum, as the definition has it. */
+/* Rotates pairs (i, i + half). Products are rounded before the sum, as in the definition. */
 static void rope_neox(float *x, uint32_t half, const float *cos, const float *sin)
 {
     uint32_t i = 0;
@@ -51,7 +51,7 @@ void ae_avx2_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot,
         (kind == AE_ROPE_NEOX ? rope_neox : rope_norm)(x, n_rot / 2, cos, sin);
 }
 
-/* Eight floats as f16, to nearest even; NaN as 0x7E00. */
+/* Returns eight floats as f16, rounded to nearest even; NaN becomes 0x7E00. */
 INLINE __m128i halves_of(const float *p)
 {
     const __m256 v = _mm256_loadu_ps(p);

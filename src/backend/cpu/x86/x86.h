@@ -1,12 +1,13 @@
-/* x86.h - the entries of the x86 levels, for the files that fill the tables. No SIMD here: every file
- * named *_avx2.c, *_avxvnni.c, *_avx512.c or *_amx.c is compiled with its own -m flags, and bodies that levels share stand in
- * .inc files that only those files include, so no general code is built with instructions that the CPU may lack. */
+/* x86.h - the entry functions of the x86 levels, for the files that fill the tables. No SIMD here: every file
+ * named *_avx2.c, *_avxvnni.c, *_avx512.c or *_amx.c is compiled with its own -m flags, and the .inc files with shared bodies
+ * are
+ * included only by these files, so no general code is compiled with instructions that the CPU may lack. */
 #ifndef AE_BACKEND_CPU_X86_H
 #define AE_BACKEND_CPU_X86_H
 
 #include "backend/cpu/ref/kernels.h"
 
-/* Each sets the entries of caches of codes: writing to them, and attention. */
+/* Each sets the entries for caches of codes: writing to them, and attention over them. */
 void ae_avx2_kernels_codes(ae_kernels *k);
 void ae_avx512_kernels_codes(ae_kernels *k);
 void ae_amx_kernels_codes(ae_kernels *k);

@@ -1,11 +1,9 @@
-/* mm_p16_256_amx.c - packed AE_DOT_256 products with AMX: arithmetic and layout in kernels.h, the walk in tiles.inc.
- *
- * Since the sum over a unit is exact, the scale of a sub-block goes into the weights: code * sub is unpacked as two
- * digits of 8 bits, and two products gather the whole unit in 4 steps of 64 k each. What is left per row and unit is a
- * shift, an add and the float steps. Q2_K and Q3_K need one digit only.
- *
- * A chunk is a unit. Tails either run beside the products of later groups of rows, two groups later, or in a phase of their
- * own, where they are twice as fast. The former pays where tails are long, as with minimums, or groups are many (ns for 16
+/* mm_p16_256_amx.c - packed AE_DOT_256 products with AMX. Arithmetic and layout: kernels.h; the loop over tiles: tiles.inc.
+ * Since the sum over a unit is exact, the scale of a sub-block is multiplied into the weights: code * sub is unpacked as two
+ * digits of 8 bits, and two products compute the whole unit in 4 steps of 64 k each. What remains per row and unit is a
+ * shift, an addition and the float steps. Q2_K and Q3_K need only one digit.
+ * A chunk is a unit. Tails either run beside the products of later groups of rows, two groups later, or in a separate phase,
+ * where they are twice as fast. The former pays if tails are long, as with minimums, or if there are many groups (ns for 16
  * outputs x 32 k with 16, 64, 512 rows: Q4_K 30, 86, 770 in phases and 27, 71, 640 side by side; Q6_K 38, 81, 735 and 42, 75,
  * 655). */
 #include "backend/cpu/simd/p16_base.inc"
@@ -15,10 +13,10 @@
 
 struct scales { /* of a unit of one panel */
     float d[AE_PANEL], dmin[AE_PANEL];
-    int32_t pair[8][AE_PANEL]; /* two sub-blocks' minimums, as int16 */
+    int32_t pair[8][AE_PANEL]; /* minimums of two sub-blocks, as int16 */
 };
 
-typedef struct job { /* a unit times a group of rows: what its tails need */
+typedef struct job { /* a unit times a group of rows: the operands of its tails */
     const struct scales *s;
     const float *dx;     /* [GROUP] */
     const int32_t *bsum; /* [n_sub / 2][GROUP] */
@@ -26,7 +24,7 @@ typedef struct job { /* a unit times a group of rows: what its tails need */
     uint32_t panel, group;
     uint32_t n_rows;     /* 0: there is no such job */
     bool fresh;          /* the sums begin */
-    bool last;           /* whether they are complete at that point */
+    bool last;           /* whether the sums are complete after this unit */
 } job;
 
 struct own {
@@ -44,11 +42,11 @@ _Static_assert(BATCH == 4 * GROUP, "room for the products of a batch");
 /* Q3_K: scale * code is from -124 to 128, so its negative is a byte. */
 INLINE bool negated(const kind k) { return !k.has_min && k.n_sub == 16 && k.form == FORM_4; }
 
-/* High digits count 2^base_of; one_of: there are only low ones, as scale * code is at most 15 * 3, or a byte. */
+/* High digits count 2^base_of. one_of: there are only low digits, because scale * code is at most 15 * 3, or a byte. */
 INLINE unsigned base_of(const kind k) { return k.has_min ? 3 : 8; }
 INLINE bool one_of(const kind k) { return (k.has_min && k.n_sub == 16) || negated(k); }
 
-/* Sub-blocks in 32 k, if that is more than one. */
+/* The number of sub-blocks in 32 k, if it is more than one. */
 INLINE uint32_t halves_of(const kind k) { return k.n_sub == 16 ? 2 : 1; }
 
 /* ---- Unpacking ------------------------------------------------------------------------------ */
@@ -58,7 +56,7 @@ INLINE __m128i bytes_at(const uint8_t *from, uint32_t i)
     return _mm_loadu_si128((const __m128i *)(const void *)(from + i * AE_PANEL));
 }
 
-/* The scale of each row, a byte, in both halves of its lane: for half h of a block. */
+/* Returns the scale of each row, a byte, in both halves of its lane, for half h of a block. */
 INLINE __m512i sub_at(const kind k, const uint8_t *sub, uint32_t block, uint32_t h)
 {
     const uint32_t n = halves_of(k);
@@ -69,9 +67,10 @@ INLINE __m512i sub_at(const kind k, const uint8_t *sub, uint32_t block, uint32_t
     return _mm512_maskz_shuffle_epi8(0x5555555555555555, all, lanes);
 }
 
-/* Codes and scales are small and not negative: the scale is split, sub = high * 8 + low, and one product of 16 bits does
- * two codes at once, as neither carries into the other (31 * 7 < 256). one_of(k): the scale is small enough as it is.
- * Codes of 4 bits in upper nibbles stay there: the upper half of their product with 2^12 as much is the same. */
+/* For small codes and scales that are not negative: splits the scale, sub = high * 8 + low, and multiplies two codes at once by
+ * one product of 16 bits, because neither carries into the other (31 * 7 < 256). one_of(k): the scale is small enough without
+ * splitting. Codes of 4 bits in upper nibbles stay there: the upper half of their product with 2^12 times the factor is the
+ * same. */
 INLINE void unpack_split(const kind k, const uint8_t *codes, ptrdiff_t line, const uint8_t *sub, uint32_t block,
                          int8_t (*high)[64], int8_t (*low)[64])
 {
@@ -97,8 +96,8 @@ INLINE void unpack_split(const kind k, const uint8_t *codes, ptrdiff_t line, con
     }
 }
 
-/* Any codes and scales: (stored - zero) * sub = high * 256 + low, both signed: with 128 added the upper byte is the high
- * digit and the lower one, its top bit turned, the low one. */
+/* For any codes and scales: computes (stored - zero) * sub = high * 256 + low, both signed. After adding 128, the upper byte is
+ * the high digit, and the lower byte with its top bit inverted is the low one. */
 INLINE void unpack_bytes(const kind k, const walk *j, const uint8_t *codes, ptrdiff_t line, const uint8_t *sub, uint32_t block,
                          int8_t (*high)[64], int8_t (*low)[64])
 {
@@ -123,7 +122,7 @@ INLINE void unpack_bytes(const kind k, const walk *j, const uint8_t *codes, ptrd
     }
 }
 
-/* (zero - stored) * sub, which is a byte. */
+/* Computes (zero - stored) * sub, which fits in a byte. */
 INLINE void unpack_negated(const kind k, const walk *j, const uint8_t *codes, ptrdiff_t line, const uint8_t *sub,
                            uint32_t block, int8_t (*low)[64])
 {
@@ -150,24 +149,24 @@ INLINE void take_scales(const kind k, const uint8_t *from, uint32_t block, struc
     if (!k.has_min) return;
     if (block == 0) _mm512_store_ps(to->dmin, _mm512_loadu_ps((const float *)(const void *)(from + 64)));
     if (halves == 1 && block % 2) return;
-    const uint8_t *submin = from + 128 + k.n_sub * AE_PANEL; /* i and i + 1: the minimums of two sub-blocks side by side */
+    const uint8_t *submin = from + 128 + k.n_sub * AE_PANEL; /* i and i + 1: minimums of two adjacent sub-blocks */
     const __m128i a = bytes_at(submin, i), b = bytes_at(submin, i + 1);
     const __m256i both = _mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b));
     _mm512_store_si512(to->pair[i / 2], _mm512_cvtepu8_epi16(both));
 }
 
-/* Whether tails go beside the products of later groups, or in a phase of their own. */
+/* Returns whether tails run beside the products of later groups, instead of in a separate phase. */
 INLINE bool beside(const kind k, const walk *j)
 {
     return k.has_min || (!one_of(k) && j->n_groups > 2);
 }
 
-/* When the next unit is unpacked: between products, into another buffer; or in place of the current one, since L1 is small,
- * during the steps of the last group or after all of them. */
+/* Returns whether the next unit is unpacked between products, into another buffer. Otherwise it replaces the current one, since
+ * L1 is small, during the steps of the last group or after all of them. */
 INLINE bool between(const kind k, const walk *j) { return !k.has_min && (j->n_groups == 2 || beside(k, j)); }
 INLINE bool at_last(const kind k) { return k.has_min && k.form == FORM_4; }
 
-/* Which of two buffers holds a unit's codes. */
+/* Returns which of two buffers holds a unit's codes. */
 INLINE uint32_t turn_of(const kind k, const walk *j, const place *p)
 {
     return between(k, j) ? p->i % 2 : 0;
@@ -197,7 +196,8 @@ INLINE job job_of(const kind k, walk *j, uint32_t g)
                  .group = g, .n_rows = rows_of(j, g), .fresh = !j->at->i_chunk, .last = j->at->i_chunk + 1 == j->n_chunks};
 }
 
-/* Ends rows [row, row + n). Values are loaded once, before the stores that could alias them, so that they stay in registers. */
+/* Computes rows [row, row + n). Values are loaded once, before the stores that could alias them, so that they stay in
+ * registers. */
 INLINE void tail(const kind k, const job *t, const int32_t (*c)[AE_TILE_ROWS][AE_PANEL], uint32_t row, const uint32_t n)
 {
     static const float zeros[AE_PANEL] __attribute__((aligned(64)));
@@ -236,7 +236,7 @@ INLINE const int32_t (*products_of(const struct own *o, uint32_t i))[AE_TILE_ROW
 
 /* ---- Products ------------------------------------------------------------------------------- */
 
-/* Both digits are signed or neither: changing from one instruction to the other costs half a product. */
+/* Both digits are signed or both are not: switching between the instructions costs half a product. */
 #define PRODUCT(k, c, a, b) \
     do { \
         if ((k).has_min) TILE_DOT_U(c, a, b); \
@@ -245,8 +245,8 @@ INLINE const int32_t (*products_of(const struct own *o, uint32_t i))[AE_TILE_ROW
 
 /* ---- In phases ------------------------------------------------------------------------------ */
 
-/* A unit times groups g and, if there are two, g + 1: two or four sums at a time hide the latency of a product. Between them
- * the next unit is unpacked. */
+/* Multiplies a unit with groups g and, if there are two, g + 1: two or four sums at a time hide the latency of a product.
+ * Unpacks the next unit in between. */
 INLINE void products(const kind k, walk *j, uint32_t g, const bool two)
 {
     struct own *o = &j->own;
@@ -309,7 +309,7 @@ INLINE void chunk_in_phases(const kind k, walk *j)
         if ((n) == 2 && !one_of(k)) TILE_STORE(high_was, o->c[was][0]); \
     } while (0)
 
-/* Job i, and the tails of job i - 2. */
+/* Runs job i, and the tails of job i - 2. */
 INLINE void side_by_side(const kind k, walk *j, uint32_t g, const uint32_t odd)
 {
     struct own *o = &j->own;
@@ -342,7 +342,7 @@ INLINE void chunk_side_by_side(const kind k, walk *j)
     }
 }
 
-/* The tails of the last two jobs. */
+/* Runs the tails of the last two jobs. */
 INLINE void finish(const kind k, walk *j)
 {
     struct own *o = &j->own;

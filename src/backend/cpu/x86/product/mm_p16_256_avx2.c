@@ -1,4 +1,4 @@
-/* mm_p16_256_avx2.c - packed AE_DOT_256 products with AVX2: unsigned codes by half blocks, others as AVX-VNNI does. */
+/* mm_p16_256_avx2.c - packed AE_DOT_256 products with AVX2: unsigned codes by half blocks, others as with AVX-VNNI. */
 #define GROUP 16
 #include "backend/cpu/simd/p16.inc"
 #include "backend/cpu/x86/x86.h"
@@ -7,8 +7,8 @@
 #include "backend/cpu/x86/product/mm_p16_256_avx2.inc"
 #include "backend/cpu/x86/product/halves_avx2.inc"
 
-/* Half h of block b of unit u, all rows: p[r][o] is the sum over the unit; part: what h == 0 leaves for h == 1 in int16, where
- * the sums of a whole block fit and have one scale. */
+/* Computes half h of block b of unit u for all rows: p[r][o] is the sum over the unit. part: sums of h == 0 for h == 1 in
+ * int16, if the sums of a whole block fit and have one scale. */
 INLINE void half_step(const job *j, const uint32_t n, const int form, const int top, const uint32_t n_sub, const uint8_t *codes,
                       const uint8_t *sub, uint32_t u, uint32_t b, const int h, __m256i lut, __m256i (*part)[2], __m256i (*p)[2])
 {

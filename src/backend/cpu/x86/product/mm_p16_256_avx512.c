@@ -1,21 +1,22 @@
 /* mm_p16_256_avx512.c - packed AE_DOT_256 products with AVX-512 VNNI: 16 output rows in the lanes.
- *
- * Arithmetic and layout: kernels.h. The sums p of a unit stay in registers, those of the outputs in L1: they are updated once
- * per 256 k. The sums are over codes as stored; what `zero` added is subtracted once per unit. */
+ * Arithmetic and layout: kernels.h. The sums p of a unit stay in registers, those of the outputs in L1, where they are updated
+ * once
+ * per 256 k. The sums are over codes as stored; what `zero` adds is subtracted once per unit. */
 #define GROUP 16
 #include "backend/cpu/simd/p16.inc"
 #include "backend/cpu/x86/x86.h"
 #include "backend/cpu/x86/codes_avx512.inc"
 #include "backend/cpu/x86/dots_avx512.inc"
 
-/* A sub-block's scale per row; narrow: as a pair of int16, the second 0. */
+/* Returns a sub-block's scale per row; narrow: as a pair of int16, of which the second is 0. */
 INLINE __m512i sub_at(const uint8_t *sub, uint32_t i, const bool narrow)
 {
     const __m512i wide = _mm512_cvtepi8_epi32(_mm_load_si128((const __m128i *)(const void *)(sub + i * AE_PANEL)));
     return narrow ? _mm512_and_si512(wide, _mm512_set1_epi32(0xFFFF)) : wide;
 }
 
-/* Two neighbouring sub-blocks' scales or minimums per row, as pairs of int16; with n_sub == 1 a zero follows. */
+/* Returns the scales or minimums of two adjacent sub-blocks per row, as pairs of int16; with n_sub == 1 the second one is
+ * zero. */
 INLINE __m512i pair_at(const uint8_t *from, uint32_t i, const uint32_t n_sub, const bool is_signed)
 {
     const __m128i *at = (const __m128i *)(const void *)(from + i * AE_PANEL);
@@ -24,7 +25,7 @@ INLINE __m512i pair_at(const uint8_t *from, uint32_t i, const uint32_t n_sub, co
     return is_signed ? _mm512_cvtepi8_epi16(both) : _mm512_cvtepu8_epi16(both);
 }
 
-/* sum_j(factor_j * bsum_j) of one row and unit; pair[(n_sub + 1) / 2] */
+/* Returns sum_j(factor_j * bsum_j) of one row and unit; pair[(n_sub + 1) / 2] */
 INLINE __m512i pair_sum(const __m512i *pair, const int16_t *bsum, const uint32_t n_sub)
 {
     __m512i s = _mm512_setzero_si512();
@@ -37,7 +38,7 @@ INLINE __m512i pair_sum(const __m512i *pair, const int16_t *bsum, const uint32_t
     return s;
 }
 
-/* p[r] += s[r] * sub; narrow sums fit in their low 16 bits, the high ones meet a 0. */
+/* p[r] += s[r] * sub. Narrow sums fit in their low 16 bits, and the high ones are multiplied by 0. */
 INLINE void add_sums(__m512i *p, const __m512i *s, __m512i sub, const bool narrow, const int rows)
 {
     UNROLL
@@ -46,7 +47,7 @@ INLINE void add_sums(__m512i *p, const __m512i *s, __m512i sub, const bool narro
             p[r] = narrow ? _mm512_dpwssd_epi32(p[r], s[r], sub) : _mm512_add_epi32(p[r], _mm512_mullo_epi32(s[r], sub));
 }
 
-/* p[r] of one unit, whose codes are walked. The sums of 16 k of codes up to 16 stay within 16 * 127 * 16 = 32512. */
+/* Computes p[r] of one unit, block by block. The sums of 16 k of codes up to 16 stay within 16 * 127 * 16 = 32512. */
 INLINE void sums(const job *j, uint32_t row, const int n, const int form, const int top, const uint32_t n_sub,
                  const uint8_t **codes, const uint8_t *sub, uint32_t u, __m512i lut, __m512i p[GROUP])
 {
@@ -87,7 +88,7 @@ INLINE void sums(const job *j, uint32_t row, const int n, const int form, const 
         if (n_sub == 1) p[r] = _mm512_mullo_epi32(p[r], sub_at(sub, 0, false));
 }
 
-/* Adds the unit's sums, less what `zero` added, to the sums of the outputs, then its minimums. */
+/* Adds the unit's sums, less what `zero` adds, to the sums of the outputs, then its minimums. */
 INLINE void finish(const job *j, uint32_t row, const int n, const uint32_t n_sub, const bool has_min, const uint8_t *scales,
                    uint32_t u, const __m512i p[GROUP])
 {

@@ -1,23 +1,21 @@
-/* mm_p16_32_amx.c - packed AE_DOT_32 products with AMX: arithmetic and layout in kernels.h, the walk in tiles.inc.
- *
+/* mm_p16_32_amx.c - packed AE_DOT_32 products with AMX. Arithmetic and layout: kernels.h; the loop over tiles: tiles.inc.
  * A run is one chunk times one group of rows; its pieces (32 or 16 k, one scale each) are products. Every step does three
- * things, none of which needs a result of the same step: it starts product i + 2 with the loads of its operands (whichever run
+ * things, none of which needs a result of the same step: it starts product i + 2 by loading its operands (whichever run
  * they belong to), stores product i + 1, and runs the tail of product i: convert, scale, add, with the run's sums in registers.
  * Tails of 16 rows are 48 instructions for the one port that products leave them (tiles.inc): 20 of the 27 to 32 ns that 16
  * outputs x 32 k take.
- *
  * Tried and slower: all products of a run, then all its tails; each half then runs at full speed, but not for its first 60
  * cycles, and 8 KB of products take room in L1 (16 rows of Q4_0: 33.5 ns against 32.6, 64 rows: 122 against 110). Tried and
  * slower: bf16 tiles, whose products are exact and need no conversion. They move twice the bytes and are bound by the bandwidth
  * of L1 and L2; with everything in L1 they are faster (64 rows of Q4_0: 114 ns against 107; in L1 84 and 96). Tried without
- * gain: four tiles in turn, unpacking by the port that shuffles. Nor does it pay to convert by an addition and a subtraction,
- * (float)i = as_float(i + 0x4B400000) - 12582912, in place of the instruction: with tiles that begin at
- * 0x4B400000 (loaded, 16 lines more through L1) 16, 32, 64 rows of Q4_0 take 1.15 times as long; with the addition in the
+ * gain: four tiles in turn; unpacking by the shuffle port. Converting by an addition and a subtraction,
+ * (float)i = as_float(i + 0x4B400000) - 12582912, instead of the instruction does not pay either: with tiles that begin at
+ * 0x4B400000 (loaded, 16 more lines through L1) 16, 32, 64 rows of Q4_0 take 1.15 times as long; with the addition in the
  * tail 1.03, of Q8_0 0.96 to 1.00. */
 #include "backend/cpu/simd/p16_base.inc"
 
 #define CHUNK_BLOCKS 16 /* 8 rows of Q4_0, 2-core Sapphire Rapids VM: 8, 16, 32 blocks took 19.3, 18.6, 23 ns */
-#define AHEAD 2 /* products that the tiles are ahead of the tails */
+#define AHEAD 2 /* by how many products the tiles are ahead of the tails */
 #define MOST_PIECES (2 * CHUNK_BLOCKS)
 
 struct scales { /* of a chunk of one panel */
@@ -26,9 +24,9 @@ struct scales { /* of a chunk of one panel */
 };
 
 struct own {
-    uint32_t turn; /* the buffer of c, and the tile, that the next product takes */
+    uint32_t turn; /* buffer of c, and tile, for the next product */
     int32_t c[2][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64)));
-    /* A block of the next chunk overwrites one that was multiplied for the last time, since L1 is small. */
+    /* A block of the next chunk overwrites one that is not needed any more, since L1 is small. */
     int8_t codes[CHUNK_BLOCKS][512] __attribute__((aligned(64)));
     struct scales scale[2] __attribute__((aligned(64))); /* [i of the place % 2] */
 };
@@ -37,7 +35,7 @@ struct own {
 
 /* ---- Unpacking ------------------------------------------------------------------------------ */
 
-/* One block of 32 k as signed codes: rows of a B tile, k ascending. */
+/* Unpacks one block of 32 k to signed codes: rows of a B tile, k ascending. */
 INLINE void unpack_signed(const kind k, const walk *j, const uint8_t *codes, ptrdiff_t line, int8_t *to)
 {
     const __m512i zero = _mm512_set1_epi8((char)j->zero);
@@ -66,19 +64,20 @@ INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i)
 
 /* ---- Products ------------------------------------------------------------------------------- */
 
-/* A run, as its tails see it. */
+/* A run, as its tails use it. */
 typedef struct run_args {
     const struct scales *s;
     float (*acc)[AE_PANEL];
     const float *dx, *sx;                  /* [units][GROUP] */
     const int8_t *a, *next_a; /* operands of this run and of the next one */
     uint32_t n_pieces;  /* or pairs */
-    uint32_t pair_rows; /* ae_act_pair_rows; 0 where that is known from the kind */
+    uint32_t pair_rows; /* ae_act_pair_rows; 0 if the kind determines it */
     bool fresh; /* the sums begin */
     bool last;  /* group: unpacks */
 } run_args;
 
-/* Returns the operands of piece i, or of pair i. m: ae_act_pair_rows, the rows in whose tiles pieces of half a block lie. */
+/* Returns the operands of piece i, or of pair i. m: ae_act_pair_rows, the number of rows in whose tiles pieces of half a block
+ * are. */
 INLINE const int8_t *a_of(const kind k, const int8_t *a, uint32_t i, uint32_t m)
 {
     if (k.pairs) return a + (size_t)i * GROUP * 64;
@@ -92,7 +91,7 @@ INLINE const int8_t *b_of(const kind k, const int8_t *b, uint32_t i)
     return b + (size_t)i * (k.pairs ? 1024 : 512 / k.n_sub);
 }
 
-/* Bytes from row to row of A. */
+/* Returns the bytes from row to row of A. */
 INLINE size_t a_stride(const kind k, uint32_t m)
 {
     return k.pairs || (k.n_sub > 1 && m) ? 64 : 32;
@@ -172,7 +171,7 @@ INLINE void run(const kind k, walk *j, const run_args *s, const int rows)
     for (int r = 0; r < rows; r++) _mm512_store_ps(s->acc[r], sum[r]);
 }
 
-/* Rows are counted in fours, the surplus is not stored. */
+/* Runs n rows, rounded up to fours; the surplus is not stored. */
 INLINE void run_rows(const kind k, walk *j, const run_args *s, uint32_t n)
 {
     if (k.pairs) {
@@ -188,7 +187,7 @@ INLINE void run_rows(const kind k, walk *j, const run_args *s, uint32_t n)
     }
 }
 
-/* The tiles of the activations of a group, from a block on. */
+/* Returns the tiles of a group's activations, from a block on. */
 INLINE const int8_t *rows_at(const walk *j, uint32_t group, uint32_t block)
 {
     return j->act->t32 + ((size_t)(j->row / GROUP + group) * j->n_blocks + block) * GROUP * 32;
@@ -210,7 +209,8 @@ INLINE void chunk(const kind k, walk *j)
     const bool last = j->at->i_chunk + 1 == j->n_chunks, more = j->next->n_blocks > 0;
     for (uint32_t g = 0; g < j->n_groups; g++) {
         const size_t tile = (size_t)(j->row / GROUP + g) * j->n_blocks + j->at->block;
-        const bool same = g + 1 < j->n_groups || !more; /* the next run is in this chunk; or there is none, and any will do */
+        const bool same = g + 1 < j->n_groups || !more; /* the next run is in this chunk, or there is none, so that any will
+                                                         * do */
         const run_args s = {.s = &j->own.scale[j->at->i % 2], .acc = sums_of(j, g),
                             .n_pieces = k.pairs ? j->at->n_blocks / 2 : j->at->n_blocks * k.n_sub,
                             .pair_rows = k.n_sub > 1 ? ae_act_pair_rows(j->act) : 0,
@@ -239,8 +239,9 @@ void ae_amx_mm_p16_32(const ae_weight *w, const ae_act *act, const ae_mm_out *ou
 {
     const ae_packed *p = &w->packed;
     const int form = p->has_lut ? FORM_LUT : (int)p->code_bits;
-    /* A run of n pieces unpacks n - 1 blocks before it takes piece AHEAD - 1 of the next chunk. Rows are cut into chunks of
-     * half of CHUNK_BLOCKS at least, if at all. With pairs a run unpacks two blocks at each of its three steps or more. */
+    /* A run of n pieces unpacks n - 1 blocks before it uses piece AHEAD - 1 of the next chunk. If rows are cut into chunks,
+     * these have at least half of CHUNK_BLOCKS. With pairs a run unpacks two blocks at each of its steps, of which it has at
+     * least three. */
     _Static_assert(AE_TILES_IN / 32 >= AHEAD + 1 && CHUNK_BLOCKS / 2 >= AHEAD + 1,
                    "any weight that is given tiles has enough pieces in each chunk");
     AE_ASSERT(w->n_in >= AE_TILES_IN);

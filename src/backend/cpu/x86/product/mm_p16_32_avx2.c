@@ -1,4 +1,4 @@
-/* mm_p16_32_avx2.c - packed AE_DOT_32 products with AVX2: unsigned codes by half blocks, others as AVX-VNNI does. */
+/* mm_p16_32_avx2.c - packed AE_DOT_32 products with AVX2: unsigned codes by half blocks, others as with AVX-VNNI. */
 #define GROUP 16
 #include "backend/cpu/simd/p16.inc"
 #include "backend/cpu/x86/x86.h"
@@ -7,7 +7,8 @@
 #include "backend/cpu/x86/product/mm_p16_32_avx2.inc"
 #include "backend/cpu/x86/product/halves_avx2.inc"
 
-/* Half h of unit u, all rows. part: what h == 0 leaves for h == 1, in int16 or int32; nothing with a scale for each half. */
+/* Computes half h of unit u for all rows. part: sums of h == 0 for h == 1, in int16 or int32; unused with a scale for each
+ * half. */
 INLINE void half_step(const job *j, const uint32_t n, const int form, const int top, const uint32_t n_sub, const bool has_min,
                       const bool f32, const uint8_t *codes, const uint8_t *scales, uint32_t u, const int h, __m256i lut,
                       __m256i (*part)[2])

@@ -1,6 +1,5 @@
 /* mm_p16_32_avx512.c - packed AE_DOT_32 products with AVX-512 VNNI: 16 output rows in the lanes.
- *
- * Arithmetic and layout: kernels.h. A block is unpacked to registers once and multiplied with up to 16
+ * Arithmetic and layout: kernels.h. A block is unpacked to registers once and multiplied by up to 16
  * activation rows; the integer sum starts at -zero * sum of activation codes, so codes stay unsigned. */
 #define GROUP 16
 #include "backend/cpu/simd/p16.inc"
@@ -8,7 +7,7 @@
 #include "backend/cpu/x86/codes_avx512.inc"
 #include "backend/cpu/x86/dots_avx512.inc"
 
-/* Where the sums of some rows begin. */
+/* Sets the initial sums of some rows. */
 INLINE void begin_sums(__m512i *s, const job *j, uint32_t row, uint32_t i, const bool has_min, const int rows)
 {
     UNROLL
@@ -32,7 +31,7 @@ INLINE void add_sums(__m512 *acc, const __m512i *s, __m512 d, const float *dx, s
             acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[r]), _mm512_mul_ps(d, _mm512_set1_ps(dx[r * stride])), acc[r]);
 }
 
-/* Rows [row, row + n): all but j and row are constants of the instance. */
+/* Computes rows [row, row + n). All parameters except j and row are constants of the instance. */
 INLINE void body(const job *j, uint32_t row, const int n, const int form, const uint32_t n_sub, const bool has_min,
                  const bool f32)
 {
