@@ -1,13 +1,11 @@
 /* bandwidth.c - how fast all cores together read memory, with the access pattern of kernels that stream weights.
- *
- * Owns: a buffer larger than the last cache and a team of threads. A reading visits the buffer once, in pieces that the
- * threads claim, as the engine's passes do. Each piece is read in the way that is fastest here, which is measured at first: as
+ * Owns a buffer larger than the last cache, and a team of threads. A reading visits the buffer once, in pieces that the
+ * threads claim, as in the engine's passes. Each piece is read in the fastest way on this machine, which is measured first: as
  * several streams that lie apart, or as one, with prefetches ahead. A single stream leaves a third of the bandwidth unused on a
  * 2-core Sapphire Rapids (medians of 25: one to two streams 13 to 18 GB/s, four 21.3, eight 21.8, sixteen 20.6; wider
  * loads than the 16 bytes of every x86-64 gain 1 %), and eight leave a quarter on a 2-core Zen 5 (medians of 15: one stream 39
  * to 41 GB/s with prefetches 2 to 8 KiB ahead, 32 without; two 38, four 34, eight 31); on a 2-core Granite Rapids four are
- * best (medians of 7: one 29, four 33, eight 32).
- */
+ * best (medians of 7: one 29, four 33, eight 32). */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -15,19 +13,19 @@
 
 #include "bench/bench.h"
 
-#include "base/os.h"   /* free memory and huge pages, which aerie.h does not tell */
+#include "base/os.h"   /* free memory and huge pages, which aerie.h does not report */
 #include "base/pool.h" /* the threads that passes run on */
 
 enum {
     PIECE = 1 << 20, /* bytes that a thread claims */
     MOST_AHEAD = 4096,
     LINE = 64,
-    TRIES = 3, /* readings of each way, of which the best counts */
+    TRIES = 3, /* readings of each way; the best one counts */
 };
 
 static const struct way {
     size_t n_streams; /* per piece */
-    size_t ahead;     /* bytes from a load to its prefetch */
+    size_t ahead;     /* distance in bytes from a load to its prefetch */
 } ways[] = {{8, 2048}, {4, 2048}, {1, MOST_AHEAD}};
 
 struct app_reader {
@@ -35,7 +33,7 @@ struct app_reader {
     const unsigned char *bytes; /* [n_pieces * PIECE] */
     uint32_t n_pieces;
     struct way way;
-    uint64_t *sums; /* [n_pieces] so that the compiler cannot leave the reading out */
+    uint64_t *sums; /* [n_pieces] sums, so that the compiler cannot remove the reading */
 };
 
 static void read_piece(void *context, uint32_t item, uint32_t i_worker)
@@ -59,8 +57,8 @@ static void read_piece(void *context, uint32_t item, uint32_t i_worker)
     for (size_t k = 0; k < LINE / 8; k++) r->sums[item] += sum[k];
 }
 
-/* Returns the size of the buffer: as much as is asked for, so that the cache keeps the same share of it; at least four times
- * the last-level cache and 256 MiB, at most 2 GiB and a quarter of what is free. */
+/* Returns the number of pieces of the buffer: as many as requested, so that the cache holds the same share of it; at least four
+ * times the last-level cache and 256 MiB, at most 2 GiB and a quarter of the free memory. */
 static size_t buffer_pieces(uint64_t bytes)
 {
     if (bytes < (uint64_t)256 << 20) bytes = (uint64_t)256 << 20;
@@ -98,7 +96,7 @@ int app_reader_open(app_reader **out, uint32_t n_threads, uint64_t bytes_wanted)
     unsigned char *bytes = ae_os_pages_alloc(n_pieces * PIECE + MOST_AHEAD);
     r->bytes = bytes;
     if (!r->sums || !bytes) return app_error_memory("the read bandwidth");
-    memset(bytes, 1, n_pieces * PIECE); /* pages of their own, not the shared zero page */
+    memset(bytes, 1, n_pieces * PIECE); /* gives each page its own memory instead of the shared zero page */
     const aerie_status status = ae_pool_create(&r->pool, n_threads, &error);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     choose_way(r);

@@ -1,4 +1,4 @@
-/* bench.h - what the measuring commands share: samples and their summary, the machine's read bandwidth. */
+/* bench.h - what the measuring commands share: samples with a summary, and the machine's read bandwidth. */
 #ifndef AERIE_APP_BENCH_H
 #define AERIE_APP_BENCH_H
 
@@ -22,10 +22,10 @@ app_summary app_samples_summary(const app_samples *samples); /* all 0 without sa
 
 typedef struct app_reader app_reader;
 
-/* Starts threads and allocates a buffer as large as the data it is compared with, and larger than the last cache; to be freed
- * even when this fails. */
+/* Starts threads and allocates a buffer as large as the data with which it is compared, and larger than the last cache. Must be
+ * closed even if this fails. */
 int app_reader_open(app_reader **reader, uint32_t n_threads, uint64_t bytes_wanted);
-/* Bytes per second of one reading of the buffer by all threads. 0 when it cannot be measured, and for NULL. */
+/* Reads the buffer once with all threads and returns bytes per second. 0 if that cannot be measured, and for NULL. */
 double app_reader_read(app_reader *reader);
 uint64_t app_reader_bytes(const app_reader *reader);
 void app_reader_free(app_reader *reader); /* NULL is fine */

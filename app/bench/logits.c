@@ -9,7 +9,7 @@
 #include "cli/commands.h"
 
 typedef struct windows {
-    int32_t *ids; /* all windows, one after another */
+    int32_t *ids; /* the ids of all windows, one after another */
     size_t n_ids;
     size_t *ends; /* [n] */
     size_t n, capacity;

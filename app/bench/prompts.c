@@ -1,8 +1,6 @@
 /* prompts.c - prompts in groups, from lines of JSON: {"id": "qa-01", "held_out": false, "prompt": "..."}
- *
- * A file is a group with the file's name. Ids are distinct over all files, so that a prompt held out of training is held out
- * in every file. Other members of a line are ignored.
- */
+ * A file is a group with the file's name. Ids are unique across files, so that a prompt that is held out of training is held
+ * out in every file. Other members of a line are ignored. */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
 #include <errno.h>
@@ -14,7 +12,7 @@
 
 static const char ending[] = ".jsonl";
 
-/* From text that n-gram drafting predicts to text that it cannot predict. */
+/* From text that n-gram drafting predicts well to text that it cannot predict. */
 static const char *const builtin[] = {
     ("Repeat this text word for word: The quick brown fox jumps over the lazy dog. The lazy dog sleeps in the warm "
      "sun. "
@@ -136,7 +134,7 @@ static int is_prompts_file(const struct dirent *entry)
     return n > n_ending && entry->d_name[0] != '.' && strcmp(entry->d_name + n - n_ending, ending) == 0;
 }
 
-/* Its files in the order of their names. */
+/* Adds the files of a folder in the order of their names. */
 static int add_folder(reader *r, const char *folder)
 {
     struct dirent **entries = NULL;
@@ -155,7 +153,7 @@ static int add_folder(reader *r, const char *folder)
     return bad;
 }
 
-/* Every name in --groups must be one of the files'. */
+/* Checks that every name in --groups is the name of a group. */
 static int check_groups(const reader *r)
 {
     const char *list = r->options->bench.groups;
@@ -230,7 +228,7 @@ int bench_prompts_read(bench_prompts *out, const app_options *options)
 
 /* ---- Contexts --------------------------------------------------------------------------------------------- */
 
-/* The next n tokens of a list that begins again at its end. */
+/* Copies the next n tokens of a list that repeats. */
 static void go_round(const int32_t *list, size_t n_list, uint32_t n, size_t *at, int32_t *out)
 {
     for (uint32_t i = 0; i < n; i++, *at = (*at + 1) % n_list) out[i] = list[*at];
@@ -253,7 +251,7 @@ static int fill_from_file(const app_models *models, const char *path, uint32_t n
     return bad;
 }
 
-/* 1 if the prompt begins with BOS, else 0. */
+/* Returns 1 if the prompt begins with BOS, else 0. */
 static size_t n_head(const app_prompt *p, int32_t bos)
 {
     return bos >= 0 && p->n_tokens && p->tokens[0] == bos;
@@ -273,11 +271,11 @@ static int fill_from_prompts(const app_prompts *prompts, int32_t bos, uint32_t n
     return APP_DONE;
 }
 
-/* The prompt with its n tokens of context, after its head. */
+/* Inserts n tokens of context after the prompt's BOS. */
 static int lengthen(app_prompt *p, int32_t bos, const int32_t *context, uint32_t n)
 {
     const size_t head = n_head(p, bos);
-    int32_t *longer = malloc((n + p->n_tokens) * sizeof *longer); /* which aerie_free releases, too */
+    int32_t *longer = malloc((n + p->n_tokens) * sizeof *longer); /* aerie_free frees this, too */
     if (!longer) return app_error_memory("a prompt after a context");
     if (head) longer[0] = bos;
     memcpy(longer + head, context, (size_t)n * sizeof *longer);

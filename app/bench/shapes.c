@@ -1,14 +1,11 @@
-/* shapes.c - aerie bench shapes: T(n) of products with matrices of any shape, beside the read bandwidth of the machine.
- *
- * Owns: the lists of shapes, the memory that their weights share, and the measuring. A shape is what a model multiplies with
- * one input: one matrix, or q, k and v, or gate and up. So many copies of it are made that they exceed the last cache several
- * times; a sample is the time of one product with each copy in turn, which is how a pass visits its layers: the input is
- * quantized and the threads meet for each of them. A round takes one sample of every n and a reading of the bandwidth
- * before each; figures are medians over the rounds.
- *
- * The bytes of all weights are 0x11: valid in every form, with scales far from subnormal numbers. What a product costs does
- * not depend on its values.
- */
+/* shapes.c - aerie bench shapes: T(n) of products with matrices of any shape, and the read bandwidth of the machine.
+ * Owns the lists of shapes, the memory that their weights share, and the measurement. A shape is what a model multiplies with
+ * one input: one matrix, or q, k and v, or gate and up. It is copied so often that the copies exceed the last cache several
+ * times. A sample is the time of one product with each copy in turn, which is how a pass visits its layers: for each copy the
+ * input is quantized and the threads meet. A round takes one sample of every n, and reads the bandwidth before each; figures
+ * are medians over the rounds.
+ * The bytes of all weights are 0x11, which is valid in every format, with scales far from subnormal numbers. The cost of a
+ * product does not depend on its values. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +13,8 @@
 #include "cli/commands.h"
 
 #include "backend/backend.h"
-#include "device/device.h" /* products without a model around them, which aerie.h does not offer */
-#include "base/os.h"         /* huge pages, as weights have them */
+#include "device/device.h" /* products without a model, which aerie.h does not offer */
+#include "base/os.h"         /* huge pages, which weights have, too */
 #include "base/pool.h"       /* the threads of the backend's stream */
 #include "quant/types.h"     /* names of tensor types */
 
@@ -32,7 +29,7 @@ typedef struct shape {
     uint32_t n_in, n_joined, n_out[MAX_JOINED];
 } shape;
 
-/* Dense models as published; embd, ff, vocab: sizes; q, kv: outputs of the query's and of the key's projection. */
+/* Dense models as published. embd, ff, vocab: sizes; q, kv: outputs of the projections of queries and of keys. */
 static const struct model {
     const char *name;
     uint32_t embd, q, kv, ff, vocab;
@@ -54,19 +51,19 @@ typedef struct shapes {
     const ae_type_info *types[MAX_TYPES];
     size_t n_types;
     shape list[MAX_SHAPES];
-    size_t n_shapes, n_skipped; /* the second: shapes whose rows are not whole blocks of a type */
+    size_t n_shapes, n_skipped; /* n_skipped: shapes whose rows are not whole blocks of a type */
     uint32_t max_rows, max_in, max_out;
     app_reader *reader;
     ae_pool *pool;
     ae_backend *backend;
     ae_stream *stream;
-    unsigned char *memory; /* [bytes], of all copies of a shape */
+    unsigned char *memory; /* [bytes] for all copies of a shape */
     size_t bytes;
     float *x, *y;          /* [max_rows][max_in], [max_rows][max_out] */
     json_t *json;          /* with --json: [...] */
 } shapes;
 
-/* A shape in a type: its copies. */
+/* The copies of a shape in one type. */
 typedef struct copies {
     ae_weight **weights; /* [n * n_joined] owned */
     size_t n;
@@ -144,7 +141,7 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Returns the bytes of one copy in memory; *weights: of its weights alone. */
+/* Returns the size of one copy in memory; *weights: the bytes of its weights. */
 static size_t copy_bytes(const shapes *s, const ae_type_info *type, const shape *one, size_t *weights)
 {
     size_t all = 0;
@@ -183,7 +180,7 @@ static int make_copies(const shapes *s, const ae_type_info *type, const shape *o
     return APP_DONE;
 }
 
-/* Memory for the largest shape and for as much as the bandwidth is read over, all of it written. */
+/* Allocates and writes memory for the largest shape, and for as much as the bandwidth is read over. */
 static int make_memory(shapes *s)
 {
     s->bytes = app_reader_bytes(s->reader);
@@ -240,7 +237,7 @@ static void close_all(shapes *s)
 
 /* ---- Measuring --------------------------------------------------------------------------------------------- */
 
-/* Milliseconds of a product over n rows with each copy, divided by their number. */
+/* Returns the milliseconds of a product over n rows with each copy, divided by the number of copies. */
 static double visit(const shapes *s, const shape *one, const copies *c, uint32_t n)
 {
     ae_matmul args = {.n_rows = n, .input = AE_INPUT_PLAIN, .x = s->x, .x_stride = one->n_in, .n_weights = one->n_joined};

@@ -1,11 +1,12 @@
-/* speculation.c - aerie bench spec: prompts in groups x drafters x temperatures x sequences at once, against plain decoding.
- *
- * A unit is as many prompts of a group as are answered at once. Its prompts are first put into the caches of all sessions;
- * then each repetition answers them plainly and with every drafter, one after another, or (--in-turns) with every drafter pass
- * by pass beside plain decoding, so that a change of the machine's clock touches all alike. Figures are of generation alone:
- * tokens per second of wall-clock time, as medians over the repetitions. The first plain answer to a prompt at a temperature is
- * the reference with which all others are compared, including those with other numbers of sequences.
- */
+/* speculation.c - aerie bench spec: compares drafters with plain decoding for groups of prompts, temperatures and numbers of
+ * sequences.
+ * A unit consists of the prompts of a group that are answered at once. Its prompts are first put into the caches of all
+ * sessions. Then each repetition answers them plainly and with every drafter, one after another, or (--in-turns) with every
+ * drafter in alternation with plain decoding, pass by pass, so that changes of the machine's clock affect all alike. Figures
+ * are
+ * of generation alone: tokens per second of wall-clock time, as medians over the repetitions. The first plain answer to a
+ * prompt
+ * at a temperature is the reference with which all others are compared, including those with other numbers of sequences. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@
 #include "run/generate.h"
 #include "cli/commands.h"
 
-#define WARM_TOKENS 4    /* tokens generated to put prompts into all caches, those of drafters included */
+#define WARM_TOKENS 4    /* tokens to generate so that prompts are in all caches, including those of drafters */
 #define MAX_DRAFTERS 256 /* each drafter has a session */
 
 static bool equal(const app_answer *a, const app_answer *b)
@@ -24,7 +25,7 @@ static bool equal(const app_answer *a, const app_answer *b)
            a->text.n == b->text.n && (a->text.n == 0 || memcmp(a->text.data, b->text.data, a->text.n) == 0);
 }
 
-/* Answers become the reference where there is none yet. */
+/* Compares answers with the reference. Where there is none yet, they become the reference. */
 static bool same_as_truth(app_answer *truth, app_generation *g)
 {
     bool same = true;
@@ -45,10 +46,10 @@ typedef struct unit {
     app_options run; /* with the temperature */
     app_prompts prompts; /* lent */
     app_answer *truth;   /* [prompts.n] */
-    app_samples *seconds; /* [1 + n_drafters] per generated token; the first are the plain ones */
-    app_samples *beside;  /* [1 + n_drafters] in turns: the same of plain decoding beside it */
-    aerie_stats *stats;   /* [1 + n_drafters] of all repetitions */
-    uint32_t *n_passes;   /* [1 + n_drafters] of all repetitions, the first of each answer too */
+    app_samples *seconds; /* [1 + n_drafters] seconds per generated token; index 0 is plain decoding */
+    app_samples *beside;  /* [1 + n_drafters] in turns: the same of the plain decoding that alternates with it */
+    aerie_stats *stats;   /* [1 + n_drafters] sums over all repetitions */
+    uint32_t *n_passes;   /* [1 + n_drafters] passes of all repetitions, including the first of each answer */
     double *all_seconds;  /* [1 + n_drafters] */
     bool *same;           /* [1 + n_drafters] */
     double n_tokens;      /* of one repetition */
@@ -86,7 +87,9 @@ static aerie_session *session_at(const bench_spec *b, size_t i)
     return i ? b->drafted[i - 1] : b->plain;
 }
 
-/* In turns, the first answers in full: the reference is there before anything is compared with it. */
+/* Puts the prompts into the caches of session i. In turns, session 0 generates whole answers, so that the reference exists
+ * before
+ * anything is compared with it. */
 static int warm(const bench_spec *b, unit *u, size_t i)
 {
     const bool whole = b->options.bench.in_turns && !i;
@@ -99,7 +102,7 @@ static int warm(const bench_spec *b, unit *u, size_t i)
     return bad;
 }
 
-/* Stores the answers of session i to the unit, and their times. */
+/* Stores the answers of session i to the unit, with their times. */
 static int take_answers(unit *u, size_t i, app_generation *g)
 {
     aerie_stats sum = {0};
@@ -117,7 +120,8 @@ static int take_answers(unit *u, size_t i, app_generation *g)
     return APP_DONE;
 }
 
-/* Session i answers the unit once: session 0 plainly, the others with the reference as known answers, if asked for. */
+/* Answers the unit once with session i. Session 0 is the plain one; the others get the reference as known answers, if
+ * requested. */
 static int answer(const bench_spec *b, unit *u, size_t i)
 {
     const app_generation known = {.answers = u->truth};
@@ -128,7 +132,7 @@ static int answer(const bench_spec *b, unit *u, size_t i)
     return bad;
 }
 
-/* Session i and the plain one answer the unit once, pass by pass in turns. */
+/* Answers the unit once with session i and with the plain one, pass by pass in turns. */
 static int answer_in_turns(const bench_spec *b, unit *u, size_t i)
 {
     const app_generation known = {.answers = u->truth};
@@ -144,7 +148,7 @@ static int answer_in_turns(const bench_spec *b, unit *u, size_t i)
     return bad;
 }
 
-/* Adds the figures of the unit to the cell of its group, or to the one of all groups. */
+/* Adds the unit's figures to the cell of its group or to that of all groups. */
 static void add_to_cell(bench_cell *cell, const unit *u, size_t i)
 {
     cell->n_prompts += u->prompts.n;
@@ -158,7 +162,7 @@ static void add_to_cell(bench_cell *cell, const unit *u, size_t i)
     cell->same &= u->same[0] && u->same[i];
 }
 
-/* cells: [drafters][groups + 1] of the temperature and number of sequences at hand */
+/* cells: [drafters][groups + 1] for the current temperature and number of sequences */
 static int measure_unit(bench_spec *b, unit *u, bench_cell *cells, size_t i_group)
 {
     const size_t n = 1 + b->n_drafters, n_groups = b->prompts.n_groups;
@@ -206,7 +210,8 @@ static int open_sessions(bench_spec *b, uint32_t n_seqs)
     int bad = app_session_open(&b->plain, &b->models, &own, AERIE_SPEC_NONE);
     for (size_t i = 0; !bad && i < b->n_drafters; i++) {
         bench_drafter *d = &b->drafters[i];
-        own.session.spec.ngram_memory = 0; /* prompts repeat, so remembered text would hold their answers */
+        own.session.spec.ngram_memory = 0; /* prompts repeat, so text remembered between sequences would contain their
+                                            * answers */
         own.session.spec.n_max = d->n_max;
         own.session.spec.tree = d->tree;
         if (d->label) {
@@ -217,7 +222,7 @@ static int open_sessions(bench_spec *b, uint32_t n_seqs)
         }
         own.draft_model = draft_of(b, d->set);
         bad = app_session_open(&b->drafted[i], models_of(b, d->set), &own, d->type);
-        if (!bad) { /* copied, since the session's own name is freed with it */
+        if (!bad) { /* copied, because the session frees its own name */
             const char *name = d->label ? d->label : aerie_session_spec_name(b->drafted[i]);
             snprintf(d->name, sizeof d->name, "%s", name);
             bad = bench_trace_session(b, i);
@@ -240,7 +245,7 @@ static void label_cells(const bench_spec *b, bench_cell *cells, uint32_t n_seqs,
     }
 }
 
-/* Prints, now and then, how long the rest will take. */
+/* Prints, from time to time, how long the rest will take. */
 static void say_progress(bench_spec *b)
 {
     enum { EVERY = 10 }; /* seconds */
@@ -251,7 +256,7 @@ static void say_progress(bench_spec *b)
              (now - b->start) / (double)b->n_parts_done * (double)(b->n_parts - b->n_parts_done));
 }
 
-/* Fresh sessions: what the controllers learned at another temperature is not carried over. */
+/* Opens fresh sessions, so that controllers do not keep what they learned at another temperature. */
 static int measure_block(bench_spec *b, size_t i_seqs, size_t i_temperature)
 {
     const app_options *o = &b->options;
@@ -302,7 +307,7 @@ static bool wants_draft(const app_options *o)
     return wanted;
 }
 
-/* Whether the drafter's file suits its type. A drafter that needs no file is measured once. */
+/* Returns whether the drafter's file suits its type. A drafter without a file is measured once. */
 static bool suits(const bench_spec *b, const bench_drafter *d)
 {
     const app_models *m = models_of(b, d->set);
@@ -312,7 +317,7 @@ static bool suits(const bench_spec *b, const bench_drafter *d)
     if (!m->head) return false;
     aerie_drafter_head_info info;
     aerie_drafter_head_info_get(m->head, &info, sizeof info);
-    return info.type == d->type || !b->options.bench.more_drafts.n; /* with a single file the session's own error is clearer */
+    return info.type == d->type || !b->options.bench.more_drafts.n; /* with a single file, the session's error says more */
 }
 
 static const char *file_of(const bench_spec *b, const bench_drafter *d)
@@ -356,7 +361,7 @@ static int list_drafters(bench_spec *b)
     return APP_DONE;
 }
 
-/* A context that holds the longest prompt and its answer; 0, the library's choice, if that is more than it would take. */
+/* Returns a context size for the longest prompt and its answer; 0, the library's default, if that is smaller. */
 static uint32_t context_for(const app_options *o, uint64_t n_longest, uint32_t n_ctx_train)
 {
     const uint64_t n = n_longest + (uint64_t)o->n_predict + 1;
@@ -379,7 +384,7 @@ static int load_sets(bench_spec *b)
     return bad;
 }
 
-/* Memory is checked before the prompts are tokenized: apart from the template, a prompt has at most as many tokens as bytes. */
+/* Checks memory before tokenizing the prompts: apart from the template, a prompt has at most as many tokens as bytes. */
 int bench_spec_load(bench_spec *b)
 {
     enum { TEMPLATE_TOKENS = 256 };
@@ -412,7 +417,7 @@ int bench_spec_load(bench_spec *b)
 
 /* ---- Passes of other times ------------------------------------------------------------------------------------ */
 
-/* Returns the n-th size and the last one; 0 after that. */
+/* Returns size i of a series that ends with `last`; 0 after that. */
 static uint32_t steep_size(size_t i, uint32_t last)
 {
     static const uint32_t sizes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
@@ -421,7 +426,7 @@ static uint32_t steep_size(size_t i, uint32_t last)
     return i < n ? sizes[i] : i == n ? last : 0;
 }
 
-/* The least time of a pass over one row with which all up to n_last fit under the line to ratio. */
+/* Finds the smallest time of a pass over one row with which the times of all sizes up to n_last are below the line. */
 static int measure_steep(const bench_spec *b, uint32_t n_last, double slope, double *least)
 {
     enum { STEEP_RUNS = 7 };

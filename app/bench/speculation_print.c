@@ -1,4 +1,4 @@
-/* speculation_print.c - the figures of aerie bench spec as a table, as CSV and as JSON. */
+/* speculation_print.c - prints the figures of aerie bench spec as a table, as CSV and as JSON. */
 #include <string.h>
 
 #include "bench/speculation.h"
@@ -21,13 +21,13 @@ static uint32_t n_rounds(const bench_cell *c)
     return c->stats.tried_at[0];
 }
 
-/* Returns the n of T(n), of one sequence: what it decodes and what it verifies. */
+/* Returns the rows per pass of one sequence, which is the n of T(n): the decoded token and the verified ones. */
 static double rows_per_pass(const bench_cell *c)
 {
     return c->n_passes ? 1 + app_rate(c->stats.n_drafted, c->n_passes) : 0;
 }
 
-/* Returns the time of a pass relative to that of a plain one. */
+/* Returns the time of a pass relative to a plain one. */
 static double pass_cost(const bench_cell *c)
 {
     return app_rate(app_rate(c->stats.target_seconds, c->stats.n_passes),
@@ -39,7 +39,7 @@ static double draft_share(const bench_cell *c)
     return app_rate(c->stats.draft_seconds, c->all_seconds);
 }
 
-/* Depths at which anything was tried. */
+/* Returns the number of depths at which any token was tried. */
 static size_t n_depths(const bench_cell *c)
 {
     size_t n = 0;
@@ -61,7 +61,7 @@ static double conditional_at(const bench_cell *c, size_t i)
     return app_rate(c->stats.accepted_at[i], c->stats.tried_at[i]);
 }
 
-/* Returns the drafter's file. */
+/* Returns the name of the drafter's file. */
 static const char *file_of(const bench_cell *c)
 {
     return c->drafter->file ? c->drafter->file : "";
@@ -124,7 +124,7 @@ static void print_list(const bench_cell *c, double at(const bench_cell *c, size_
     for (size_t i = 0; i < n_depths(c); i++) app_print("%s%.4f", i ? " " : "", at(c, i));
 }
 
-/* Names that would break a line of CSV are quoted. */
+/* Prints a name, in quotation marks if it would break a line of CSV. */
 static void print_name(const char *name)
 {
     if (!strpbrk(name, ",\"\r\n")) {
@@ -210,7 +210,7 @@ static void print_heading(const bench_spec *b, const bench_cell *c)
               "per pass", "per round", "rows", "T/T1", "drafting", "same", "file");
 }
 
-/* Rows that differ only in the drafter share a heading; the acceptance by depth follows them. */
+/* Prints the table. Rows that differ only in the drafter share a heading, and the acceptance by depth follows them. */
 static void print_table(const bench_spec *b)
 {
     const size_t n_row = b->prompts.n_groups + 1;

@@ -1,8 +1,6 @@
-/* speculation_trace.c - aerie bench spec --trace: a line of JSON for each pass of each drafter's session.
- *
- * Owns the file. Names are those of aerie_pass (aerie_measure.h), times in seconds; n-gram and network drafts have a name each.
- * Passes that put prompts into the caches are there too, since the controller learns from them as well.
- */
+/* speculation_trace.c - aerie bench spec --trace: writes a line of JSON for each pass of each drafter's session.
+ * Owns the file. Names are those of aerie_pass (aerie_measure.h), times are in seconds; n-gram and network drafts have separate
+ * names. Includes passes that put prompts into the caches, since the controller learns from them, too. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +58,7 @@ static void on_pass(void *user, const aerie_pass *p)
     json_t *line = line_of(t, p), *drafts = drafts_of(p), *times = times_of(p);
     const bool whole = line && drafts && times && json_object_update(line, drafts) == 0 && json_object_update(line, times) == 0;
     if (!whole || json_dumpf(line, t->bench->trace, JSON_COMPACT | JSON_REAL_PRECISION(9))) t->failed = true;
-    putc('\n', t->bench->trace); /* a failed write shows when the file is closed */
+    putc('\n', t->bench->trace); /* closing the file reports failed writes */
     json_decref(line), json_decref(drafts), json_decref(times);
 }
 

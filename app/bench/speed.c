@@ -1,7 +1,6 @@
-/* speed.c - aerie bench speed: prefill of random tokens and plain decoding, in tokens per second.
- *
- * Owns: which tests there are, the random prompts, the program's own table, CSV and JSON. speed_formats.c has llama-bench's.
- */
+/* speed.c - aerie bench speed: measures prefill of random tokens and plain decoding, in tokens per second.
+ * Owns the list of tests, the random prompts, and aerie's own table, CSV and JSON. speed_formats.c has llama-bench's
+ * formats. */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
 #include <stdlib.h>
@@ -13,9 +12,9 @@
 
 typedef struct speed {
     const app_options *given;
-    app_options options; /* with what the test at hand sets */
+    app_options options; /* with the settings of the current test */
     app_models models;
-    aerie_session *session; /* of the test at hand, and of those after it with the same settings */
+    aerie_session *session; /* for the current test, and for later ones with the same settings */
     speed_test *tests;      /* [n_tests] in the order in which they run */
     size_t n_tests, capacity;
     speed_printer printer;
@@ -29,7 +28,7 @@ static bool go_on(void *user, const aerie_token_event *event)
     return !app_interrupted();
 }
 
-/* New random tokens, so that no prefix of an earlier prompt can be reused. */
+/* Draws new random tokens, so that no earlier prompt has the same prefix. */
 static void fill(speed *s, int32_t *tokens, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -38,7 +37,7 @@ static void fill(speed *s, int32_t *tokens, size_t n)
     }
 }
 
-/* tokens [n] as a prompt, and n_predict generated ones. */
+/* Runs tokens [n] as a prompt and generates n_predict tokens. */
 static int once(speed *s, const int32_t *tokens, size_t n, uint32_t n_predict, aerie_stats *stats)
 {
     aerie_request request = aerie_request_default();
@@ -56,7 +55,8 @@ static int once(speed *s, const int32_t *tokens, size_t n, uint32_t n_predict, a
     return app_interrupted() ? APP_INTERRUPTED : APP_DONE;
 }
 
-/* Tokens per second of one run. tokens [n_depth + what the test needs]; those of the depth are in the cache already, or put
+/* Measures tokens per second of one run. tokens [n_depth + those of the test]; the first n_depth are in the cache already, or
+ * are put
  * there without being timed. */
 static int run_once(speed *s, const speed_test *t, int32_t *tokens, double *rate)
 {
@@ -65,7 +65,7 @@ static int run_once(speed *s, const speed_test *t, int32_t *tokens, double *rate
     aerie_stats stats = {0};
     fill(s, tokens + t->n_depth, n_new);
     int bad = t->n_depth && t->n_prompt ? once(s, tokens, t->n_depth, 1, &stats) : APP_DONE;
-    /* one more is generated than measured: the first token belongs to the prompt's pass */
+    /* generates one more token than it measures, because the first one belongs to the prompt's pass */
     if (!bad) bad = once(s, tokens, t->n_depth + n_new, t->n_gen + 1, &stats);
     const double prompt = app_rate(stats.n_prompt - stats.n_cached, stats.prompt_seconds),
                  decode = app_rate(stats.n_passes, stats.decode_seconds);
@@ -75,7 +75,7 @@ static int run_once(speed *s, const speed_test *t, int32_t *tokens, double *rate
     return bad;
 }
 
-/* Once to warm up, then the repetitions. */
+/* Runs the test once to warm up, then the repetitions. */
 static int measure(speed *s, speed_test *t)
 {
     int bad = APP_DONE;
@@ -124,7 +124,7 @@ static int parse_pair(const char *text, uint32_t pair[2])
     return APP_DONE;
 }
 
-/* Returns how many tests from this one on have the same settings. */
+/* Returns how many tests, beginning with this one, have the same settings. */
 static int list_kinds(speed *s, speed_test settings)
 {
     const app_speed_options *o = &s->given->speed;
@@ -139,7 +139,7 @@ static int list_kinds(speed *s, speed_test settings)
     return bad;
 }
 
-/* llama-bench's order: the number of threads changes last. */
+/* Lists the tests in llama-bench's order: the number of threads changes last. */
 static int list_tests(speed *s)
 {
     const app_options *g = s->given;
@@ -162,7 +162,7 @@ static int list_tests(speed *s)
     return bad;
 }
 
-/* The session of the test, which may be that of the one before. */
+/* Opens the session of the test, or keeps that of the test before. */
 static int open_session(speed *s, const speed_test *t, const speed_test *before)
 {
     if (before && before->n_threads == t->n_threads && before->n_batch == t->n_batch && before->n_ubatch == t->n_ubatch)
@@ -176,7 +176,7 @@ static int open_session(speed *s, const speed_test *t, const speed_test *before)
 
 /* ---- Output -------------------------------------------------------------------------------------------------- */
 
-/* "prefill", "decode", "prefill+decode" */
+/* Returns "prefill", "decode" or "prefill+decode". */
 static const char *kind_name(const speed_test *t)
 {
     return !t->n_gen ? "prefill" : !t->n_prompt ? "decode" : "prefill+decode";
@@ -271,8 +271,7 @@ int app_bench_speed(const app_options *given)
         const uint32_t n = t->n_depth + t->n_prompt + t->n_gen;
         if (n > longest) longest = n;
     }
-    if (s.options.session.n_ctx == 0) s.options.session.n_ctx = longest + 8; /* a context that holds the longest test is
-                                                                              * enough */
+    if (s.options.session.n_ctx == 0) s.options.session.n_ctx = longest + 8; /* a context for the longest test is enough */
     if (!bad) bad = app_models_load(&s.models, &s.options, false);
     if (!bad) s.printer.tensor_bytes = app_main_type(given->model, s.printer.type);
     app_interrupt_arm();

@@ -1,20 +1,18 @@
-/* speed.h - what the parts of aerie bench speed share: tests and what was measured of them.
- *
- * Owns: nothing of the other parts' business: one part measures, speed_formats.c prints as llama-bench does.
- */
+/* speed.h - what the files of aerie bench speed share: tests and their measurements.
+ * Owns the data structures: speed.c measures, speed_formats.c prints as llama-bench does. */
 #ifndef AERIE_APP_SPEED_H
 #define AERIE_APP_SPEED_H
 
 #include "bench/bench.h"
 
-/* A prompt of n_prompt tokens after n_depth others, then n_gen generated ones; both: timed as one. */
+/* A prompt of n_prompt tokens after n_depth others, then n_gen generated tokens. If both are given, they are timed together. */
 typedef struct speed_test {
     uint32_t n_threads, n_batch, n_ubatch, n_depth, n_prompt, n_gen;
-    char time[24];     /* its start, UTC, in ISO 8601 */
+    char time[24];     /* when it began, UTC, in ISO 8601 */
     app_samples rates; /* tokens per second, in order of measurement */
 } speed_test;
 
-/* "pp512", "tg128", "pp512+tg128 @ d4096" */
+/* Writes "pp512", "tg128" or "pp512+tg128 @ d4096". */
 const char *speed_test_name(const speed_test *test, char out[64]);
 
 /* ---- speed_formats.c ---- */
@@ -36,7 +34,7 @@ typedef struct speed_printer {
 } speed_printer;
 
 int speed_print_test(speed_printer *printer, const speed_test *test);
-/* Prints what ends the output. */
+/* Prints the end of the output. */
 int speed_print_end(speed_printer *printer);
 void speed_printer_free(speed_printer *printer);
 

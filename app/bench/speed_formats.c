@@ -1,8 +1,6 @@
-/* speed_formats.c - the figures of aerie bench speed as llama-bench prints them: csv, json, jsonl, md, sql.
- *
- * Owns: the columns, with llama-bench's names and in its order. A test becomes one JSON object, of which all formats but the
- * Markdown table are made, so that their columns cannot differ.
- */
+/* speed_formats.c - prints the figures of aerie bench speed in llama-bench's formats: csv, json, jsonl, md, sql.
+ * Owns the columns, with llama-bench's names and in its order. Each test becomes one JSON object, from which all formats except
+ * the Markdown table are printed, so that their columns cannot differ. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +30,7 @@ const char *speed_test_name(const speed_test *t, char out[64])
 
 /* ---- A test as an object ------------------------------------------------------------------------------------ */
 
-/* Returns the time of one run of the test. */
+/* Returns the nanoseconds of run i of the test. */
 static double nanoseconds(const speed_test *t, size_t i)
 {
     return 1e9 * app_rate(t->n_prompt + t->n_gen, t->rates.items[i]);
@@ -43,7 +41,7 @@ static double rate(const speed_test *t, size_t i)
     return t->rates.items[i];
 }
 
-/* Mean and standard deviation of the sample. */
+/* Computes mean and standard deviation of the sample. */
 static void moments(const speed_test *t, double at(const speed_test *t, size_t i), double *mean, double *deviation)
 {
     const size_t n = t->rates.n;
@@ -64,7 +62,7 @@ static void add_number(json_t *object, const char *key, double value)
     app_json_put(object, key, json_integer((json_int_t)value));
 }
 
-/* Returns the type of keys or of values: a name of two has a slash. */
+/* Returns the type of keys or of values. The name of a pair has a slash between the two. */
 static const char *kv_name(aerie_kv_type type, bool values, char out[16])
 {
     const char *name = aerie_kv_type_name(type), *slash = strchr(name, '/');
@@ -82,14 +80,14 @@ static void model_type(const speed_printer *p, char out[64])
     else snprintf(out, 64, "%.24s %.1fB %s", info->arch, n / 1e9, p->type);
 }
 
-/* llama.cpp's word for what ran the model. */
+/* Returns llama.cpp's name for the backend. */
 static const char *backend_name(const speed_printer *p)
 {
     const char *device = p->options->model_params.backend;
     return device && strncmp(device, "cuda", 4) == 0 ? "CUDA" : "CPU";
 }
 
-/* The program, the machine and the model. */
+/* Adds the program, the machine and the model. */
 static void add_model(json_t *object, const speed_printer *p)
 {
     char cpu[128], type[64], commit[64];
@@ -108,7 +106,7 @@ static void add_model(json_t *object, const speed_printer *p)
     add_number(object, "model_n_params", (double)p->models->info.n_params);
 }
 
-/* How it was run; what has no counterpart is as if it were switched off. */
+/* Adds the settings. Those that aerie lacks have the value that turns them off. */
 static void add_settings(json_t *object, const speed_printer *p, const speed_test *t)
 {
     const aerie_kv_type kv = p->options->session.kv_type;
@@ -234,8 +232,9 @@ static void print_sql(json_t *object, bool first)
 
 /* ---- Markdown ------------------------------------------------------------------------------------------------- */
 
-/* A column, if it is shown; without a value its heading or (value "-") the line below that. Width below 0: text, to the
- * left. */
+/* Prints a column if it is shown: a value, or without one the heading, or (value "-") the line below it. Width below 0: aligns
+ * text
+ * to the left. */
 static void print_column(bool shown, const char *name, int width, const char *value)
 {
     static const char dashes[] = "------------------------------";
@@ -275,7 +274,7 @@ static void print_md_line(const speed_printer *p, const speed_test *t, int what)
         {!is_f16, "type_k", -6, kv_name(o->session.kv_type, false, k)},
         {!is_f16, "type_v", -6, kv_name(o->session.kv_type, true, v)},
         {true, "test", 15, speed_test_name(t, test)},
-        {true, "t/s", what == MD_ROW ? 21 : 20, speed}, /* the width counts bytes, and the sign has two */
+        {true, "t/s", what == MD_ROW ? 21 : 20, speed}, /* the width counts bytes, and the plus-minus sign has two */
     };
     app_print("|");
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)

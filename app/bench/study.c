@@ -1,13 +1,11 @@
-/* study.c - aerie bench study: one model in several quantizations, after contexts of several lengths and with several types of
- * cache, and what each kind of speculation makes of them.
- *
- * HierSpec's figures (arXiv 2505.22179) for any model: T(n)/T(1) by type, speed-ups of chain, EAGLE-2's tree, trees cut to what
- * pays, and a hierarchy; and for models with experts how drafts by themselves are accepted, by experts, length and layers. All
- * goes as rows into one CSV file, and as tables into a Markdown file; bench/plot.py draws the former.
- *
- * The files of the types lie in the output folder while they are measured, one at a time. Owns: which types, drafters and
- * sizes.
- */
+/* study.c - aerie bench study: measures one model in several quantizations, with contexts of several lengths and several types
+ * of
+ * cache, and what each kind of speculation gains.
+ * Makes HierSpec's figures (arXiv 2505.22179) for any model: T(n)/T(1) by type; speed-ups of a chain, of EAGLE-2's tree, of
+ * trees
+ * cut to what pays, and of a hierarchy; and for models with experts the acceptance of their own drafts, by experts, length
+ * and layers. Writes rows of a CSV file, which bench/plot.py draws, and tables of a Markdown file.
+ * The output folder holds the file of one type at a time while it is measured. Owns the lists of types, drafters and sizes. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <inttypes.h>
@@ -32,21 +30,21 @@ static const uint32_t all_sizes[] = {1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64}, fe
 /* The figures of one way to draft. */
 typedef struct way_row {
     char name[96];
-    double ratio, tokens_per_s, plain, emitted, acceptance; /* plain: tokens/s of plain decoding measured beside it;
+    double ratio, tokens_per_s, plain, emitted, acceptance; /* plain: tokens/s of the plain decoding that alternates with it;
                                                              * emitted: tokens per pass of the target */
     bool same;
-    float accepted_at[AERIE_MAX_DRAFT]; /* by depth; below 0: never tried */
+    float accepted_at[AERIE_MAX_DRAFT]; /* by depth; negative: never tried */
 } way_row;
 
-/* A type of the model, a type of cache and a context. */
+/* One combination of a type of the model, a type of cache and a context. */
 typedef struct type_row {
-    char name[56];  /* the type's; then, if more than one was asked for, those of the cache and the context */
+    char name[56];  /* the type's name, followed by those of the cache and the context if there are several */
     char weights[24];
     aerie_kv_type kv;
     uint32_t context;
     uint64_t bytes;
     bool done;
-    double ms[MAX_SIZES], plain; /* tokens per second, the mean of those beside the ways */
+    double ms[MAX_SIZES], plain; /* tokens per second: mean of the plain runs beside the ways */
     way_row ways[MAX_WAYS];
     size_t n_ways;
 } type_row;
@@ -78,7 +76,7 @@ static int open_file(const study *s, const char *name, FILE **file)
 
 /* ---- Types -------------------------------------------------------------------------------------------------- */
 
-/* The cache's types of the list, or the one that is set. */
+/* Lists the types of cache: those of the option's list, or the one that is set. */
 static int list_kv_types(const study *s, aerie_kv_type *types, size_t *n)
 {
     const char *p = s->given->study.kv_types;
@@ -98,7 +96,7 @@ static int list_kv_types(const study *s, aerie_kv_type *types, size_t *n)
     return APP_DONE;
 }
 
-/* A type of the model after each context, with each type of cache. */
+/* Adds a type of the model with each context and each type of cache. */
 static int add_type(study *s, const char *weights, const aerie_kv_type *kv_types, size_t n_kv_types)
 {
     const app_numbers *contexts = &s->given->bench.contexts;
@@ -158,7 +156,7 @@ static void add_way(study *s, bench_spec *b, bench_drafter way, const char *form
     b->drafters[b->n_drafters++] = way;
 }
 
-/* Drafts by the model itself: how many experts, how far ahead, in which layers. */
+/* Lists drafts by the model itself: how many experts, how far ahead, in which layers. */
 static void list_moe(study *s, bench_spec *b)
 {
     static const int32_t experts[] = {0, 1, 2, 4};
@@ -182,8 +180,8 @@ static void list_moe(study *s, bench_spec *b)
         add_way(s, b, (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = 2, .fixed = true, .moe_experts = n},
                 "moe, %d experts, 2 ahead, layers %s", (int)n, parts[k % 3]);
         bench_drafter *d = &b->drafters[b->n_drafters - 1];
-        d->moe_layers = strstr(d->label, "layers ") + strlen("layers "); /* lent to the options until the sessions are
-                                                                          * opened */
+        /* borrowed by the options until the sessions are open */
+        d->moe_layers = strstr(d->label, "layers ") + strlen("layers ");
     }
     add_way(s, b, (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = 8, .tree = AERIE_TREE_AUTO, .moe_experts = AERIE_MOE_TRIAL},
             "moe, experts by trial, as far as it pays");
@@ -234,13 +232,14 @@ static uint32_t add_texts(uint32_t hash, const app_texts *texts)
     return add_text(hash, "");
 }
 
-/* Returns a hash of everything but the type that figures depend on: figures of types that were measured otherwise are not
+/* Returns a hash of all settings on which figures depend, except the type. Figures that were measured with other settings are
+ * not
  * reused. */
 static uint32_t settings_of(const app_options *o)
 {
     char numbers[256];
     const char *const texts[] = {o->model, o->draft_model, o->bench.steep, o->prompts_file, app_cpu_level(), numbers,
-                                 o->bench.context_text, "2" /* the figures that a way has */};
+                                 o->bench.context_text, "2" /* version of the set of figures that a way has */};
     const app_texts *const lists[] = {&o->prompts, &o->bench.prompt_paths, &o->hier.files};
     uint32_t hash = 2166136261u;
     snprintf(numbers, sizeof numbers, "%d %u %u %u %d %g %" PRIu64, (int)o->n_predict, (unsigned)o->bench.n_repetitions,
@@ -256,7 +255,7 @@ static void put(study *s, const type_row *t, const char *way, const char *figure
     fprintf(s->csv, "%s,%" PRIu64 ",\"%s\",%s,%u,%.10g\n", t->name, t->bytes, way, figure, (unsigned)n, value);
 }
 
-/* The settings last: they say that the type is complete. */
+/* Writes the figures of a type. The settings come last, because they show that the type is complete. */
 static int put_type(study *s, const type_row *t)
 {
     for (size_t i = 0; i < s->n_sizes; i++) put(s, t, "", "ms", s->sizes[i], t->ms[i]);
@@ -304,7 +303,7 @@ static void take_figure(study *s, type_row *t, const char *way, const char *figu
     if (!strcmp(figure, "accepted_at") && n >= 1 && n <= AERIE_MAX_DRAFT) w->accepted_at[n - 1] = (float)value;
 }
 
-/* Reads a line of the file; other lines are skipped. */
+/* Reads a line of the file, or skips it if it is not one of these. */
 static void take_line(study *s, char *line)
 {
     char type[56], figure[32];
@@ -326,7 +325,7 @@ static void take_line(study *s, char *line)
     }
 }
 
-/* Types that an earlier call measured completely, with the same options. */
+/* Reads the types that an earlier call measured completely with the same options. */
 static int resume(study *s)
 {
     char path[4096], line[512];
@@ -376,7 +375,7 @@ static int measure_passes(study *s, type_row *t, const bench_spec *b)
     return bad;
 }
 
-/* The figures of the cells that stand for all groups. */
+/* Copies the figures of the cells that stand for all groups. */
 static void take_ways(type_row *t, const bench_spec *b)
 {
     const size_t n_row = b->prompts.n_groups + 1;
@@ -422,13 +421,13 @@ static int measure_type(study *s, type_row *t)
         return app_error(APP_USAGE, "-o: the folder's name is too long");
     int bad = as_is ? APP_DONE : app_quantize_file(s->given, path, t->weights);
     if (!as_is) o->model = path;
-    o->bench.beside = s->given->model; /* the head is looked for beside the given model, also where -md names a model */
+    o->bench.beside = s->given->model; /* looks for a head beside the given model, even if -md names a model */
     if (!bad) t->bytes = stat(o->model, &info) ? 0 : (uint64_t)info.st_size;
     o->bench.spec_types = (app_numbers){.items = {AERIE_SPEC_AUTO, AERIE_SPEC_HIER}, .n = 2};
     o->session.spec.type = AERIE_SPEC_AUTO;
     o->session.kv_type = t->kv;
     o->bench.context = t->context;
-    o->bench.in_turns = true; /* the machine's speed changes from one way to the next */
+    o->bench.in_turns = true; /* the machine's speed changes from one way to the next, so they alternate */
     if (!o->bench.n_seqs.n) o->bench.n_seqs = (app_numbers){.items = {1}, .n = 1};
     o->n_predict = n_predict(s);
     o->bench.n_repetitions = n_repetitions(s);
@@ -459,7 +458,7 @@ static int measure_type(study *s, type_row *t)
 
 /* ---- Tables --------------------------------------------------------------------------------------------------- */
 
-/* Returns the next type that is complete, from i on; NULL: there is none. */
+/* Returns the next complete type from i on; NULL: there is none. */
 static const type_row *complete(const study *s, size_t i)
 {
     while (i < s->n_types && !s->types[i].done) i++;
@@ -484,7 +483,7 @@ static void print_passes(const study *s, FILE *out)
     fprintf(out, "\n");
 }
 
-/* A table with a row for each way and a column for each type. */
+/* Prints a table with a row for each way and a column for each type. */
 static void print_ways(const study *s, FILE *out, const char *title, void print(FILE *out, const way_row *way))
 {
     const type_row *first = complete(s, 0);
@@ -509,7 +508,7 @@ static void print_acceptance(FILE *out, const way_row *way)
     fprintf(out, " %.0f %% (%.2f) |", 100 * way->acceptance, way->emitted);
 }
 
-/* When, where and with what the figures were taken. */
+/* Prints when, where and with what the figures were measured. */
 static void print_origin(const study *s, FILE *out)
 {
     const app_options *g = s->given;
@@ -539,7 +538,7 @@ static const char quick_limits[] =
     "one run of a few short answers: it does not tell apart ways or types that are within a tenth of each other, acceptance "
     "beyond the first depths, or kinds of prompts; leave --quick out for those";
 
-/* Prints the tables of the types that are complete. */
+/* Prints the tables of the complete types. */
 static int print_tables(const study *s)
 {
     FILE *out;

@@ -1,17 +1,16 @@
-/* verify.c - aerie bench verify: T(n), the time of a target pass over n rows, all logits exported, and of a pass over
- * a prompt, the last row's logits only, after contexts of given lengths, beside the read bandwidth of the machine.
- *
+/* verify.c - aerie bench verify: T(n), the time of a target pass over n rows with the logits of all rows; the time of a pass
+ * over
+ * a prompt with the logits of its last row; after contexts of given lengths; and the read bandwidth of the machine.
  * Every figure is the median over rounds. A round visits all n once and reads the bandwidth before each visit: clocks and
- * bandwidth of shared machines move by a third within minutes, and in this way such changes affect all figures alike. The
- * best values are kept too; comparing a median with a best value would compare two machines.
- */
+ * bandwidth of shared machines change by a third within minutes, and in this way such changes affect all figures alike. The
+ * best values are kept, too, because a median must not be compared with a best value. */
 #include <string.h>
 
 #include "aerie_measure.h"
 #include "bench/bench.h"
 #include "cli/commands.h"
 
-#define RUNS 3 /* passes per visit; over a prompt, one */
+#define RUNS 3 /* passes per visit; one over a prompt */
 #define MAX_TESTS (APP_MAX_NUMBERS + 1)
 
 typedef struct verify {
@@ -20,9 +19,9 @@ typedef struct verify {
     aerie_session *session;
     app_reader *reader;
     app_samples readings; /* bytes per second */
-    uint32_t n_rows[MAX_TESTS]; /* [n_tests] per test: the entries of -n, then the prompt of -p, if any */
+    uint32_t n_rows[MAX_TESTS]; /* [n_tests] rows of each test: the entries of -n, then the prompt of -p, if any */
     size_t n_tests, i_prompt;   /* i_prompt: index of the prompt, or n_tests */
-    app_samples samples[MAX_TESTS];             /* of the context at hand, ms */
+    app_samples samples[MAX_TESTS];             /* milliseconds for the current context */
     app_summary ms[APP_MAX_NUMBERS][MAX_TESTS]; /* [context][test] */
     app_summary bandwidth;                      /* bytes per second */
     char type[16];
@@ -103,7 +102,7 @@ static void print_csv(const verify *v)
     }
 }
 
-/* Returns the least that a pass can take at a given speed of reading. */
+/* Returns the shortest time that a pass can take at a given bandwidth. */
 static double ideal_ms(const verify *v, double bandwidth)
 {
     return bandwidth > 0 ? 1e3 * (double)aerie_model_pass_bytes(v->models.model) / bandwidth : 0;
@@ -126,7 +125,7 @@ static void print_table(const verify *v)
                   "T/first", "T/reading", "tokens/s", "best ms");
         for (size_t i = 0; i < v->n_tests; i++) {
             const double ms = v->ms[c][i].median;
-            char over_reading[32] = "-"; /* of a device whose reading was not measured */
+            char over_reading[32] = "-"; /* "-" for a device whose reading was not measured */
             if (v->reader) snprintf(over_reading, sizeof over_reading, "%.2f", app_rate(ms, ideal));
             app_print("%6u %12.3f %10.2f %10s %12.1f %12.3f%s\n", (unsigned)v->n_rows[i], ms,
                       app_rate(ms, v->ms[c][0].median), over_reading, app_rate(1e3 * v->n_rows[i], ms),
@@ -144,7 +143,7 @@ static uint32_t largest(const app_numbers *numbers)
     return most;
 }
 
-/* The tests, and a session that has room for them. */
+/* Lists the tests, and sets the session's limits for them. */
 static void plan(verify *v, app_options *options)
 {
     const app_numbers *rows = &options->bench.rows;
@@ -168,7 +167,7 @@ int app_bench_verify(const app_options *given)
     plan(&v, &options);
     int bad = app_models_load(&v.models, &options, false);
     if (!bad) bad = app_session_open(&v.session, &v.models, &options, AERIE_SPEC_NONE);
-    if (!bad && !app_is_on_gpu(&v.models.info)) /* the reading is that of the processor's memory */
+    if (!bad && !app_is_on_gpu(&v.models.info)) /* the reading measures the processor's memory only */
         bad = app_reader_open(&v.reader, options.n_threads, aerie_model_pass_bytes(v.models.model));
     app_interrupt_arm();
     for (size_t c = 0; !bad && c < options.bench.contexts.n; c++) bad = measure_context(&v, c);

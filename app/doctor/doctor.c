@@ -1,4 +1,4 @@
-/* doctor.c - aerie doctor: one page on this machine, for reports of faults and for those who wonder why it is slow. */
+/* doctor.c - aerie doctor: a one-page report about this machine, for bug reports and for finding out why it is slow. */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static bool is_name_char(char c)
     return isalnum((unsigned char)c) || (c && strchr("._-+@", c)) || (unsigned char)c >= 0x80;
 }
 
-/* Returns the bytes of `prefix` if the text begins with it and the name ends there; else 0. */
+/* Returns the length of `prefix` if the text begins with it and the name ends there; else 0. */
 static size_t n_prefix(const char *text, const char *prefix)
 {
     size_t n = prefix ? strlen(prefix) : 0;
@@ -84,7 +84,7 @@ static void warn_of_variable(void *user, const char *sentence)
 
 /* ---- What was pulled ------------------------------------------------------------------------------------ */
 
-/* Returns the free bytes of the file system of the folder, or of the nearest one above it that there is. Cuts the path. */
+/* Returns the free bytes of the file system that contains the folder, or the nearest existing one above it. Cuts the path. */
 static uint64_t free_near(char *path)
 {
     struct statvfs disk;
@@ -104,7 +104,7 @@ static void read_cache(doctor_cache *cache, const app_options *options)
     if (!store_root(root, options)) return;
     cache->folder = doctor_hide(root);
     cache->listed = store_list(&entries, NULL, options) == APP_DONE;
-    for (size_t i = 0; i < entries.n; i++) { /* by name; the same one may be there with its drafter and without */
+    for (size_t i = 0; i < entries.n; i++) { /* sorted by name; the same model may be there with and without its drafter */
         if (i && strcmp(entries.items[i].source, entries.items[i - 1].source) == 0) continue;
         cache->n_models++;
         for (size_t k = 0; k < entries.items[i].plan.n; k++) cache->bytes += entries.items[i].plan.files[k].bytes;

@@ -1,31 +1,30 @@
-/* doctor.h - what `aerie doctor` tells of this machine and of a model on it.
- *
- * Invariants: what cannot be read is left as "unknown" (a field's comment says how), never an error. Nothing here holds a key,
- * a prompt or the user's name: paths go through doctor_hide.
- */
+/* doctor.h - what `aerie doctor` reports about this machine and about a model on it.
+ * Invariants: a value that cannot be read is "unknown" (a field's comment says how that is stored), never an error. Nothing
+ * here
+ * contains a key, a prompt or the user's name: paths go through doctor_hide. */
 #ifndef AERIE_APP_DOCTOR_DOCTOR_H
 #define AERIE_APP_DOCTOR_DOCTOR_H
 
 #include "aerie_extra.h"
-#include "base/os.h" /* CPUs and memory limits of this process, which aerie.h does not tell */
+#include "base/os.h" /* CPUs and memory limits of this process, which aerie.h does not report */
 #include "cli/commands.h"
 
 typedef struct doctor_machine {
     char system[256];      /* "Debian GNU/Linux 12 (bookworm), Linux 6.1.0 x86_64" */
     char cpu[128];         /* "": unknown */
-    const char *level;     /* of the kernels in use; NULL: --cpu or AERIE_CPU names none */
+    const char *level;     /* level of the kernels in use; NULL: --cpu or AERIE_CPU names none */
     const char *best;      /* that this CPU has */
-    bool lacks_level;      /* the CPU has not got the one that was asked for */
-    const char *backend;   /* that AERIE_BACKEND names; "": it is not set; NULL: it cannot be used */
+    bool lacks_level;      /* the CPU lacks the requested level */
+    const char *backend;   /* the backend that AERIE_BACKEND names; "": it is not set; NULL: it cannot be used */
     aerie_error backend_error; /* why not */
     ae_os_cpus cpus;
-    uint32_t n_online;     /* CPUs of the machine; 0: unknown */
+    uint32_t n_online;     /* CPUs that are online; 0: unknown */
     uint32_t n_threads;    /* that would run */
-    double load;           /* average of the last minute, before anything was measured; -1: unknown */
+    double load;           /* average of the last minute, read before measuring; -1: unknown */
     char governor[32], driver[32], preference[32]; /* of cpufreq; "": unknown */
     char huge_pages[16];   /* "always", "madvise", "never"; "": unknown */
     uint64_t memory, available;      /* bytes; 0: unknown */
-    uint64_t limit;                  /* of control groups; 0: none */
+    uint64_t limit;                  /* limit of the control groups in bytes; 0: none */
     uint64_t swap, swap_used;        /* bytes */
     bool swap_known;
     bool measured;         /* false with --quick */
@@ -35,45 +34,47 @@ typedef struct doctor_machine {
 } doctor_machine;
 
 typedef struct doctor_cache {
-    char *folder;     /* hidden; owned; NULL: there is none */
+    char *folder;     /* with the home folder hidden; owned; NULL: there is none */
     bool listed;        /* the next two are known */
     uint64_t n_models, bytes;
-    uint64_t free_bytes; /* of its file system; 0: unknown */
+    uint64_t free_bytes; /* free bytes of its file system; 0: unknown */
 } doctor_cache;
 
 typedef struct doctor_model {
     bool given;
     char *path;         /* hidden; owned */
     aerie_status status;
-    aerie_error error;  /* hidden; unless status is OK: why the file is unusable */
-    char arch[64], type[16]; /* the type is that of most weights */
+    aerie_error error;  /* hidden paths; unless status is OK, says why the file cannot be used */
+    char arch[64], type[16]; /* type: that of most weights */
     uint32_t n_ctx_train;
     bool is_encoder;    /* has no tokens/s */
     aerie_memory_plan plan;
-    uint64_t mapped;    /* bytes of the file that are used in place, which the plan leaves out; about */
-    uint64_t per_token; /* bytes that decoding a token reads; 0: unknown */
-    double most_rate;   /* tokens per second that the bandwidth allows; 0: unknown */
-    char *mmproj;       /* the file that reads images, hidden; owned; NULL: there is none */
-    aerie_error mmproj_error; /* hidden; status not OK: why it cannot be used */
+    uint64_t mapped;    /* bytes of the file that are used in place, which the plan does not count; approximate */
+    uint64_t per_token; /* bytes that are read to decode a token; 0: unknown */
+    double most_rate;   /* tokens per second that the bandwidth allows at most; 0: unknown */
+    char *mmproj;       /* path of the file that reads images, hidden; owned; NULL: there is none */
+    aerie_error mmproj_error; /* hidden paths; unless status is OK, says why the file cannot be used */
     aerie_memory_plan mmproj_plan;
 } doctor_model;
 
 /* Sentences. */
 typedef struct doctor_warnings {
-    char **items; /* [n] owned, and so are the texts */
+    char **items; /* [n] the list and its texts are owned */
     size_t n, capacity;
 } doctor_warnings;
 
-void doctor_warn(doctor_warnings *warnings, const char *format, ...) APP_PRINTF(2, 3); /* dropped if memory is short */
+/* a warning is dropped if memory is short */
+void doctor_warn(doctor_warnings *warnings, const char *format, ...) APP_PRINTF(2, 3);
 
-/* Returns the text with the home folder as ~ and the user's name in paths as USER; released by free; NULL: no memory. */
+/* Returns the text with ~ for the home folder, and USER for the user's name in paths; the caller frees it. NULL: out of
+ * memory. */
 char *doctor_hide(const char *text);
 
 /* machine.c */
 void doctor_machine_read(doctor_machine *machine, const app_options *options);
 void doctor_machine_judge(const doctor_machine *machine, const app_options *options, doctor_warnings *warnings);
 
-/* model.c: the model of the options, if there is one. */
+/* model.c: examines the model of the options, if there is one. */
 void doctor_model_read(doctor_model *model, const doctor_machine *machine, const app_options *options);
 void doctor_model_judge(const doctor_model *model, const app_options *options, doctor_warnings *warnings);
 

@@ -1,5 +1,4 @@
-/* machine.c - the machine as `aerie doctor` tells it: CPU, limits, memory, read bandwidth, and what of it makes answers slow.
- *
+/* machine.c - examines the machine for `aerie doctor`: CPU, limits, memory, read bandwidth, and what makes answers slow.
  * Owns nothing. Sources, on Linux: /proc/cpuinfo, /proc/loadavg, /proc/meminfo, /sys/devices/system/cpu,
  * /sys/kernel/mm, /etc/os-release. */
 #define _POSIX_C_SOURCE 200809L
@@ -8,15 +7,16 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "backend/cpu/ref/kernels.h" /* levels that this CPU has, which aerie.h does not tell */
+#include "backend/cpu/ref/kernels.h" /* levels that this CPU supports, which aerie.h does not report */
 #include "bench/bench.h"
 #include "cli/commands.h"
 #include "doctor/doctor.h"
 
 #define MIB ((uint64_t)1 << 20)
 
-/* The text after `name` and a separator in the first line of the file that begins with it, without quotes; name "": the first
- * line. false, and "", if there is none. */
+/* Reads the text after `name` and a separator in the first line that begins with `name`, without quotes; name "": the first
+ * line.
+ * Returns false with "" in out if there is none. */
 static bool read_field(char *out, size_t capacity, const char *path, const char *name)
 {
     char line[512];
@@ -53,14 +53,14 @@ static void read_system(doctor_machine *m)
     char name[96];
     struct utsname uts;
     const bool named = read_field(name, sizeof name, "/etc/os-release", "PRETTY_NAME");
-    if (uname(&uts) == 0) /* not its nodename: that is whose machine it is */
+    if (uname(&uts) == 0) /* not its nodename, which identifies the machine */
         snprintf(m->system, sizeof m->system, "%s%s%.24s %.64s %.24s", named ? name : "", named ? ", " : "", uts.sysname,
                  uts.release, uts.machine);
     else snprintf(m->system, sizeof m->system, "%s", named ? name : "unknown");
     app_cpu_name(m->cpu, sizeof m->cpu);
 }
 
-/* AERIE_BACKEND, if it is a device that can be used. */
+/* Returns AERIE_BACKEND if it names a device that can be used. */
 static const char *read_backend(aerie_error *error)
 {
     const char *said = getenv("AERIE_BACKEND");
@@ -103,7 +103,7 @@ static void read_memory(doctor_machine *m)
         snprintf(m->huge_pages, sizeof m->huge_pages, "%.*s", (int)(end - chosen - 1), chosen + 1);
 }
 
-/* The best of the readings of half a second; opening the reader takes about as long. */
+/* Measures the best reading of half a second; opening the reader takes about as long. */
 static void measure(doctor_machine *m)
 {
     enum { MOST = 100 };
@@ -183,7 +183,7 @@ static void judge_cpus(const doctor_machine *m, const app_options *options, doct
     if (m->n_online && m->load + m->n_threads > m->n_online + 0.5)
         doctor_warn(w, "the machine is busy: in the last minute programs wanted %.1f CPUs (load average) of its %u; it does "
                        "more when it is idle", m->load, (unsigned)m->n_online);
-    /* under these two drivers "powersave" is the usual governor, and clocks rise with the load */
+    /* these two drivers use "powersave" by default, and raise clocks with the load */
     const bool scales = strncmp(m->driver, "intel_pstate", 12) == 0 || strncmp(m->driver, "amd-pstate", 10) == 0;
     if (strcmp(m->governor, "powersave") == 0 && !scales)
         doctor_warn(w, "the CPU frequency governor is powersave, which holds the lowest clock; schedutil or performance is "

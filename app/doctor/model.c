@@ -1,6 +1,5 @@
-/* model.c - what a model would take on this machine, as `aerie doctor` tells it: memory, and the rate that bandwidth allows.
- *
- * Owns nothing. No weights are read. */
+/* model.c - examines a model for `aerie doctor`: the memory that it needs on this machine, and the rate that bandwidth allows.
+ * Owns nothing. Reads no weights. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -16,7 +15,7 @@ static void hide_error(aerie_error *error)
     free(hidden);
 }
 
-/* The value under ARCH and the rest of the key, or "". */
+/* Reads the value under ARCH and the rest of the key, or "". */
 static void read_value(char *out, size_t capacity, const aerie_model *loaded, const char *arch, const char *rest)
 {
     char key[128], *value = NULL;
@@ -27,7 +26,7 @@ static void read_value(char *out, size_t capacity, const aerie_model *loaded, co
     aerie_free(value);
 }
 
-/* As far as the vocabulary, without which the weights are of no use; what it says of itself. */
+/* Reads the file up to the vocabulary, without which the weights are of no use, and what the file says about itself. */
 static aerie_status read_head(doctor_model *model, aerie_model_params params, const char *path)
 {
     aerie_model *loaded;
@@ -42,12 +41,12 @@ static aerie_status read_head(doctor_model *model, aerie_model_params params, co
     model->n_ctx_train = (uint32_t)strtoul(text, NULL, 10);
     read_value(text, sizeof text, loaded, model->arch, ".attention.causal");
     model->is_encoder = strcmp(text, "false") == 0;
-    model->mapped = info.file_bytes; /* less what is packed, once that is known */
+    model->mapped = info.file_bytes; /* reduced by the packed weights once these are known */
     aerie_model_free(loaded);
     return AERIE_OK;
 }
 
-/* The part that reads images, beside the model or as the options say. */
+/* Examines the part that reads images, which the options name or which is beside the model. */
 static void read_mmproj(doctor_model *model, const aerie_model_params *params, const app_options *options)
 {
     size_t n;
@@ -68,7 +67,8 @@ void doctor_model_read(doctor_model *model, const doctor_machine *machine, const
     *model = (doctor_model){.given = options->model != NULL};
     if (!model->given) return;
     model->path = doctor_hide(options->model);
-    if (!machine->level || machine->lacks_level) params.cpu_level = NULL; /* a warning says it; the file is not to blame */
+    /* a warning says that already; it is not an error of the file */
+    if (!machine->level || machine->lacks_level) params.cpu_level = NULL;
     if (!machine->backend) params.backend = "cpu"; /* likewise */
     session.spec.type = AERIE_SPEC_NONE;
     model->status = read_head(model, params, options->model);

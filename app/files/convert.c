@@ -1,5 +1,5 @@
-/* convert.c - aerie convert: the checkpoint of a model, an encoder or a drafter head to a GGUF file, by src/convert. aerie.h
- * has no conversions. */
+/* convert.c - aerie convert: converts the checkpoint of a model, an encoder or a drafter head to a GGUF file, with src/convert,
+ * because aerie.h offers no conversions. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 /* ---- Options ------------------------------------------------------------------------------------------ */
 
-/* An option that takes one of two words. */
+/* An option that allows only two words, and perhaps "auto". */
 typedef struct word {
     const char *option, *given, *words[2];
     ae_convert_choice first; /* what words[0] stands for */
@@ -40,7 +40,7 @@ static int parse_words(const app_options *o, ae_convert_options *c)
     return APP_DONE;
 }
 
-/* --taps input, output, or 2,15,27 */
+/* Reads --taps: input, output, or 2,15,27. */
 static int parse_taps(const char *text, ae_convert_options *c)
 {
     if (!text) return APP_DONE;
@@ -86,7 +86,7 @@ static int check_arguments(const app_options *options)
     return APP_DONE;
 }
 
-/* text: what --self-check-file holds; lent to *c. */
+/* text: contents of --self-check-file, borrowed by *c. */
 static int parse_options(const app_options *o, ae_convert_options *c, app_text *text)
 {
     int bad = check_arguments(o);
@@ -131,7 +131,7 @@ static int parse_options(const app_options *o, ae_convert_options *c, app_text *
 /* ---- The report ------------------------------------------------------------------------------------ */
 
 typedef struct watcher {
-    bool quiet, shown; /* shown: a bar on a terminal */
+    bool quiet, shown; /* shown: the bar is on the terminal */
     int percent;
 } watcher;
 
@@ -149,7 +149,7 @@ static bool progress(void *user, const char *step, uint64_t done, uint64_t total
     return !app_interrupted();
 }
 
-/* "2, 15, 27" into out [96]. */
+/* Writes "2, 15, 27" into out [96]. */
 static const char *taps_text(const ae_convert_head *h, char out[96])
 {
     size_t n = 0;
@@ -220,7 +220,7 @@ static void say_tower(const ae_convert_report *r)
              ae_type_name(r->type), app_bytes(size, r->bytes));
 }
 
-/* Says what was detected in one line on standard error, so that users can spot a wrong guess. */
+/* Prints a line on standard error that says what was detected, so that users can notice a wrong guess. */
 static void say(const ae_convert_report *r)
 {
     const ae_convert_head *h = r->head;

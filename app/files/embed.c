@@ -1,4 +1,4 @@
-/* embed.c - aerie embed: vectors of texts, or what a reranker says of them. */
+/* embed.c - aerie embed: prints the vectors of texts, or the scores of a reranker. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ typedef struct job {
     app_models models;
     app_prompts texts;
     float *vectors;  /* [n][n_out] */
-    size_t n, n_out; /* texts; numbers of a vector */
+    size_t n, n_out; /* number of texts; numbers in a vector */
     size_t n_tokens; /* of all texts */
 } job;
 
@@ -121,7 +121,7 @@ static double cosine(const job *j, size_t a, size_t b)
 
 /* ---- Output ------------------------------------------------------------------------------------------ */
 
-/* Numbers that read back as they are. */
+/* Prints numbers with enough digits to read them back exactly. */
 static int print_lines(const job *j)
 {
     for (size_t i = 0; i < j->n; i++) {

@@ -1,9 +1,7 @@
-/* inspect.c - aerie inspect: what a GGUF file holds, also one that aerie cannot run.
- *
- * Reads the file with the library's own reader (src/gguf), which aerie.h does not show: metadata of
- * any kind is this tool's subject. Every string of the file is hostile: it is escaped for terminals
- * and made UTF-8 for JSON.
- */
+/* inspect.c - aerie inspect: shows what a GGUF file contains, even if aerie cannot run it.
+ * Reads the file with the library's own reader (src/formats), which aerie.h does not expose, because this command shows
+ * metadata
+ * of any kind. Strings of the file may be malicious: they are escaped for terminals and made valid UTF-8 for JSON. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +12,7 @@
 #include "cli/commands.h"
 
 #define MAX_ELEMENTS 8 /* of an array, and */
-#define MAX_BYTES 120  /* of a string, shown without --full */
+#define MAX_BYTES 120  /* bytes of a string that are shown without --full */
 
 static bool matches(const app_options *options, ae_gguf_string name)
 {
@@ -30,12 +28,12 @@ typedef struct totals {
     uint64_t n[AE_TYPE_COUNT], elements[AE_TYPE_COUNT], bytes[AE_TYPE_COUNT];
     uint64_t n_params, n_bytes;
     uint32_t n_experts, n_used; /* 0 = none */
-    uint64_t n_active;          /* parameters without the experts that a token does not use */
-    uint64_t n_read_bytes;      /* of weights that decoding a token reads */
-    uint32_t n_scales;          /* weights with a .scale beside them */
+    uint64_t n_active;          /* parameters except those of experts that a token does not use */
+    uint64_t n_read_bytes;      /* bytes of weights that are read to decode a token */
+    uint32_t n_scales;          /* weights that have a .scale */
 } totals;
 
-/* "<architecture>.<suffix>" as a count; 0 if there is none. */
+/* Returns "<architecture>.<suffix>" as a count; 0 if it is missing. */
 static uint32_t arch_count(const ae_gguf *gguf, const char *suffix)
 {
     ae_gguf_string arch = {0};
@@ -46,7 +44,7 @@ static uint32_t arch_count(const ae_gguf *gguf, const char *suffix)
     return ae_gguf_get_u32(gguf, key, false, &value, NULL) == AERIE_OK ? value : 0;
 }
 
-/* Whether a tensor belongs to experts, by its name. */
+/* Returns whether a tensor belongs to experts, judging by its name. */
 static bool is_expert(ae_gguf_string name)
 {
     static const char part[] = "_exps.";
@@ -56,7 +54,7 @@ static bool is_expert(ae_gguf_string name)
     return false;
 }
 
-/* Whether a tensor is "NAME.scale" beside a "NAME.weight". */
+/* Returns whether a tensor is the "NAME.scale" of a "NAME.weight". */
 static bool is_scale(const ae_gguf *gguf, ae_gguf_string name)
 {
     static const char end[] = ".scale";
@@ -71,14 +69,15 @@ static bool begins(ae_gguf_string name, const char *text)
     return name.n >= strlen(text) && memcmp(name.data, text, strlen(text)) == 0;
 }
 
-/* Whether decoding reads the whole tensor: of a table of tokens it reads a row, unless the table is the output matrix too,
- * and of blocks that only draft (from block n_plain on) nothing. */
+/* Returns whether decoding reads the whole tensor. Of a token table it reads only a row, unless the table is also the output
+ * matrix;
+ * blocks that only draft (from block n_plain on) are not read. */
 static bool is_read(ae_gguf_string name, bool has_output, uint32_t n_plain)
 {
     if (begins(name, "per_layer_token_embd.")) return false;
     if (begins(name, "token_embd.")) return !has_output;
     if (!begins(name, "blk.")) return true;
-    uint64_t block = 0; /* the name has no NUL after it */
+    uint64_t block = 0; /* the name is not terminated by a NUL */
     for (size_t i = 4; i < name.n && i < 14 && name.data[i] >= '0' && name.data[i] <= '9'; i++)
         block = 10 * block + (uint64_t)(name.data[i] - '0');
     return block < n_plain;
@@ -94,7 +93,7 @@ static totals count(const ae_gguf *gguf)
     for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
         const ae_gguf_tensor *tensor = ae_gguf_tensor_at(gguf, i);
         uint64_t elements = 1;
-        for (int d = 0; d < 4; d++) elements *= (uint64_t)tensor->ne[d]; /* the reader checked the product */
+        for (int d = 0; d < 4; d++) elements *= (uint64_t)tensor->ne[d]; /* cannot overflow: the reader checked the product */
         t.n[tensor->type]++;
         t.elements[tensor->type] += elements;
         t.bytes[tensor->type] += tensor->bytes;
@@ -124,7 +123,7 @@ static double bits_per_weight(uint64_t bytes, uint64_t elements)
 
 /* ---- Text --------------------------------------------------------------------------------------- */
 
-/* Cuts after at most MAX_BYTES, not within a character. */
+/* Prints at most MAX_BYTES bytes of a string, in whole characters. */
 static void print_text(const app_options *options, ae_gguf_string s, bool quote)
 {
     size_t n = s.n;
@@ -142,7 +141,7 @@ static void print_text(const app_options *options, ae_gguf_string s, bool quote)
     if (n < s.n) app_print("... (%zu bytes)", s.n);
 }
 
-/* u64 beyond int64: the reader's integer view does not reach there. */
+/* Returns a u64, which may exceed the int64 of the reader's functions. */
 static uint64_t raw_u64(const uint8_t *data, uint64_t i)
 {
     uint64_t value;
@@ -222,7 +221,7 @@ static void print_field(const ae_gguf *gguf, const app_options *options, const c
     app_print("\n");
 }
 
-/* Prints the tokens of common pictures with a vision encoder, or why this program does not read images with it. */
+/* Prints how many tokens a vision encoder makes of pictures of common sizes, or why this program cannot use it. */
 static void print_tower(const char *path)
 {
     static const uint32_t sizes[][2] = {{1024, 1024}, {1920, 1080}, {300, 200}};
@@ -299,7 +298,7 @@ static json_t *element_json(const ae_gguf_kv *kv, uint64_t i)
     return json_null();
 }
 
-/* Returns a scalar as it is; an array as {"type", "n", "values"}, values cut unless --full. */
+/* Returns a scalar as a JSON value; an array as {"type", "n", "values"}, shortened unless --full. */
 static json_t *value_json(const app_options *options, const ae_gguf_kv *kv)
 {
     const bool array = kv->type == AE_GGUF_ARRAY;
@@ -326,13 +325,13 @@ static json_t *value_json(const app_options *options, const ae_gguf_kv *kv)
     return only;
 }
 
-/* Sets a member whose name is any bytes. */
+/* Sets a member whose name may be any bytes. */
 static bool set(json_t *object, ae_gguf_string name, json_t *value)
 {
     json_t *text = app_json_text(name.data, name.n);
     const bool ok =
         text && value && json_object_setn_new(object, json_string_value(text), json_string_length(text), value) == 0;
-    if (!ok && !text) json_decref(value); /* setn_new releases it otherwise */
+    if (!ok && !text) json_decref(value); /* otherwise json_object_setn_new has released it */
     json_decref(text);
     return ok;
 }
@@ -409,7 +408,7 @@ static int print_json(const app_options *options, const ae_gguf *gguf)
     return app_print_json(json);
 }
 
-/* --machines KIND:N, or 2x4. */
+/* Prints what each process needs with --machines KIND:N, or 2x4. */
 static int print_machines(const app_options *options, const char *path)
 {
     char *text = NULL;

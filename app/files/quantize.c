@@ -1,8 +1,6 @@
-/* quantize.c - aerie quantize: a model file written again in another tensor type.
- *
- * Works on files with the library's own reader and rewriter (src/gguf, src/quant), which aerie.h does not show.
- * Standard output gets the report; warnings and progress go to standard error.
- */
+/* quantize.c - aerie quantize: copies a model file with another tensor type.
+ * Uses the library's own reader and rewriter (src/formats, src/quant), which aerie.h does not expose. Standard output gets the
+ * report; warnings and progress go to standard error. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +45,7 @@ static int unknown_mix(const char *name)
     return app_error(APP_USAGE, "there is no type '%s'; TYPE is one of %s", name, known);
 }
 
-/* A type that can be written; `option` gave it. */
+/* Parses the name of a type that can be written; `option` is used in messages. */
 static int parse_type(const char *option, const char *name, uint32_t *type)
 {
     char known[1024] = "";
@@ -69,10 +67,10 @@ static int parse_type(const char *option, const char *name, uint32_t *type)
 /* ---- What was asked for ------------------------------------------------------------------------------------ */
 
 typedef struct request {
-    const char *in, *out; /* out NULL with --dry-run, if none was named */
+    const char *in, *out; /* `out` may be NULL with --dry-run */
     ae_rewrite_settings settings;
     ae_imatrix *imatrix;    /* owned, or NULL */
-    ae_rewrite_rule *rules; /* [n_rules], patterns owned */
+    ae_rewrite_rule *rules; /* [n_rules] rules whose patterns are owned */
     size_t n_rules;
     uint32_t n_threads;
 } request;
@@ -84,7 +82,7 @@ static void request_free(request *r)
     ae_imatrix_close(r->imatrix);
 }
 
-/* PATTERN=TYPE; a pattern may hold '=' itself. */
+/* Parses PATTERN=TYPE; the pattern may contain '='. */
 static int parse_rule(request *r, const char *text)
 {
     const char *equals = strrchr(text, '=');
@@ -110,7 +108,7 @@ static int parse_threads(const char *text, uint32_t *n_threads)
     return APP_DONE;
 }
 
-/* IN OUT TYPE [THREADS] in llama.cpp's order; a dry run needs no OUT. */
+/* Reads IN OUT TYPE [THREADS] in llama.cpp's order; a dry run needs no OUT. */
 static int parse_arguments(request *r, const app_options *o)
 {
     const app_texts *words = &o->arguments;
@@ -212,7 +210,7 @@ static void say_fallbacks(const ae_rewrite *rewrite)
     }
 }
 
-/* Weights that need an importance matrix, and those that the one given does not know. */
+/* Reports weights that need an importance matrix, and those that the given one lacks. */
 static void say_importance(const ae_rewrite *rewrite)
 {
     bool made[AE_TYPE_COUNT] = {false};
@@ -326,7 +324,7 @@ static bool show(void *user, uint64_t done, uint64_t total)
     return !app_interrupted();
 }
 
-/* While writing, a full disk is not the fault of the input file. */
+/* While writing, a full disk is not an error of the input file. */
 static int report_run(aerie_status status, const aerie_error *error)
 {
     if (status == AERIE_ERROR_IO) return app_error(APP_FAILED, "%s", error->text);
@@ -337,7 +335,7 @@ static int write_file(const request *r, ae_rewrite *rewrite, const app_options *
 {
     aerie_error error = {0};
     progress p = {.shown = !options->quiet && isatty(STDERR_FILENO), .percent = -1};
-    app_interrupt_arm(); /* before there is a file to leave behind */
+    app_interrupt_arm(); /* armed before there is a file that could be left behind */
     int bad = app_report(APP_LOADING, ae_rewrite_begin(rewrite, r->out, &error), &error);
     if (bad) return bad;
     const aerie_status status = ae_rewrite_run(rewrite, r->n_threads, show, &p, &error);

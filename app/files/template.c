@@ -1,4 +1,4 @@
-/* template.c - aerie template: a conversation as a chat template writes it. */
+/* template.c - aerie template: prints a conversation as a chat template renders it. */
 #include <string.h>
 
 #include "setup/load.h"

@@ -1,4 +1,4 @@
-/* tokenize.c - aerie tokenize: text to ids and back. */
+/* tokenize.c - aerie tokenize: converts text to ids and back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@ static void show_count(const app_options *options, size_t n)
     if (options->tokenize.show_count) app_note("%zu tokens", n);
 }
 
-/* The text: -p, -f or standard input, without any change. */
+/* Reads the text of -p, -f or standard input, without changes. */
 static int read_input(app_text *text, const app_options *options)
 {
     if (options->prompts.n > 1) return app_error(APP_USAGE, "'tokenize' takes one -p");

@@ -1,9 +1,8 @@
-/* base.c - a model's predictions of a text in a file, and how another model, usually the same one quantized, differs from them.
- *
- * The file is llama.cpp's: "_logits_", then int32 the window's length, the vocabulary's size and the number of windows, the
- * tokens, and for each scored position two f32, scale and least log-probability, and a u16 for each token: log p = least +
- * scale * code. The file is hostile: its sizes are checked against its length before anything is allocated.
- */
+/* base.c - saves a model's predictions of a text in a file, and compares another model, usually the same one quantized, with
+ * them.
+ * The file has llama.cpp's format: "_logits_", then int32 the window's length, the vocabulary's size and the number of windows,
+ * the tokens, and for each scored position two f32, scale and smallest log-probability, and a u16 for each token: log p =
+ * smallest + scale * code. The file may be malicious: its sizes are checked against its length before memory is allocated. */
 #define _XOPEN_SOURCE 700
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +20,7 @@
 
 static const char magic[8] = {'_', 'l', 'o', 'g', 'i', 't', 's', '_'};
 
-/* u16 of a position: four for the two floats, and an even number of codes. */
+/* Returns the number of u16 of a position: four for the two floats, and an even number of codes. */
 static size_t row_codes(size_t n_vocab)
 {
     return 4 + (n_vocab + 1) / 2 * 2;
@@ -61,7 +60,7 @@ static bool encode_row(void *user, size_t position, const float *logits)
     return !app_interrupted();
 }
 
-/* A file beside `path`, renamed to it when it is whole. */
+/* A file beside `path` that is renamed to it when it is complete. */
 typedef struct aside {
     char *path; /* owned; NULL: none */
     FILE *file;
@@ -203,13 +202,13 @@ static int base_open(base *b, const app_models *models, const char *path)
 /* A number for each scored position. */
 typedef struct figures {
     float *nll, *nll_base, *kl, *change,
-        *same; /* change: of the token's probability; same: 1 where both have the same favourite */
+        *same; /* change: of the token's probability; same: 1 if both models have the same likeliest token */
     size_t n;
 } figures;
 
 typedef struct comparer {
     const app_windows *windows;
-    size_t n_vocab, at; /* at: the window's first position in the figures */
+    size_t n_vocab, at; /* at: index in the figures of the window's first position */
     const int32_t *ids;
     const uint16_t *codes;
     figures f;
@@ -241,7 +240,7 @@ static bool compare_row(void *user, size_t position, const float *logits)
     return !app_interrupted();
 }
 
-/* Scales and least log-probabilities of a window, as a base has them: the former span 16 nats at most. */
+/* Returns whether the scales and smallest log-probabilities of a window are plausible: a row spans at most 16 nats. */
 static bool is_sound(const base *b, size_t n_vocab, const uint16_t *codes)
 {
     const size_t n_scored = app_windows_scored(&b->windows);
@@ -283,7 +282,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Returns a percentile of sorted numbers, between neighbours in proportion. */
+/* Returns a percentile of sorted numbers, interpolated between neighbours. */
 static double percentile(const float *x, size_t n, double part)
 {
     const double at = part * (double)(n - 1);
@@ -305,7 +304,8 @@ static json_t *percentiles_json(const float *x, size_t n)
     return object;
 }
 
-/* Returns the mean of each window, for the error of a difference between two models that were compared with the same base. */
+/* Returns the mean of each window, to estimate the error of the difference between two models that were compared with the same
+ * base. */
 static json_t *window_means(const base *b, const float *x)
 {
     const size_t n_scored = app_windows_scored(&b->windows);

@@ -1,9 +1,7 @@
 /* choices.c - tasks with several answers of which one is right: HellaSwag, ARC and the like.
- *
- * The model's answer is the one whose tokens have the highest mean log-probability after the question, as llama.cpp has it.
- * Tasks come as six lines each (context, number of the right ending, four endings: llama.cpp's HellaSwag file) or as a line of
- * JSON each (docs/evaluating.md): HellaSwag's and ARC's own members.
- */
+ * The model's answer is the one whose tokens have the highest mean log-probability after the question, as in llama.cpp.
+ * A task is six lines (context, number of the right ending, four endings: llama.cpp's HellaSwag file) or a line of JSON
+ * (docs/evaluating.md) with HellaSwag's or ARC's members. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdlib.h>
@@ -13,10 +11,10 @@
 #include "perplexity/perplexity.h"
 
 #define MAX_ANSWERS 16
-#define CONTEXT 2048 /* tokens of a task, unless -c says otherwise */
+#define CONTEXT 2048 /* tokens of a task, unless -c is given */
 
 typedef struct task {
-    char *question; /* owned, as are the answers */
+    char *question; /* owned, like the answers */
     char *answers[MAX_ANSWERS];
     size_t n, right;
 } task;
@@ -85,7 +83,7 @@ static int read_lines(tasks *all, const app_text *text, const char *path)
 
 /* ---- JSON ----------------------------------------------------------------------------------------------------------- */
 
-/* A number, or a number in quotes. */
+/* Reads a number, or a number in quotes. */
 static bool number_of(const json_t *value, size_t *number)
 {
     char *end = NULL;
@@ -96,7 +94,7 @@ static bool number_of(const json_t *value, size_t *number)
     return !text || (end != text && !*end);
 }
 
-/* The answers' texts, and which is right: by its number, or by its label ("B"). */
+/* Reads the answers' texts, and which one is right: by its number, or by its label ("B"). */
 static bool read_answers(const json_t *object, task *t)
 {
     const json_t *choices = json_object_get(object, "choices"), *labels = json_object_get(choices, "label");
@@ -161,13 +159,13 @@ static int read_json(tasks *all, const app_text *text, const char *path)
 /* ---- Scores ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct answer {
-    int32_t *tokens; /* question and answer; aerie_free */
+    int32_t *tokens; /* question and answer; freed with aerie_free */
     size_t n;
 } answer;
 
 typedef struct sum {
     const answer *a;
-    size_t n_vocab, first; /* the token that is predicted first */
+    size_t n_vocab, first; /* first: index of the first token that is predicted */
     double *logprobs;      /* [a->n] */
 } sum;
 
@@ -178,8 +176,9 @@ static bool add_logprob(void *user, size_t position, const float *logits)
     return !app_interrupted();
 }
 
-/* Returns the tokens that all answers begin with: the question, but for its end where that merges with an answer's
- * beginning. */
+/* Returns the number of tokens with which all answers begin: the question, perhaps without its end, which may merge with the
+ * beginning
+ * of an answer. */
 static size_t common_prefix(const answer *answers, size_t n)
 {
     size_t common = 0;
@@ -240,7 +239,7 @@ static int run_task(aerie_session *session, const app_models *models, const task
     return bad;
 }
 
-/* Wilson's interval of 95 % around k of n. */
+/* Computes Wilson's interval of 95 % for k of n. */
 static void interval(double k, double n, double *low, double *high)
 {
     const double z = 1.959964, p = k / n, centre = p + z * z / (2 * n), width = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n));

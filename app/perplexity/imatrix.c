@@ -1,4 +1,5 @@
-/* imatrix.c - aerie imatrix: how much the columns of each weight are used, while the model reads a text or, of a drafter head,
+/* imatrix.c - aerie imatrix: measures how much each column of a weight is used while the model reads a text, or for a drafter
+ * head
  * while it drafts for its target. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
@@ -20,7 +21,7 @@ typedef struct run {
     double seconds;
 } run;
 
-/* A window is a prompt, which the head sees too, and is continued with the head's drafts. */
+/* Runs a window as a prompt, which the head reads, too, and continues it with the head's drafts. */
 static int draft(run *r, const int32_t *ids)
 {
     aerie_error error = {0};
@@ -52,7 +53,7 @@ static int run_window(run *r, uint32_t i, int32_t *ids)
     memcpy(ids, r->windows.tokens + (size_t)i * r->windows.stride, r->windows.n_ctx * sizeof *ids);
     if (r->windows.bos >= 0) ids[0] = r->windows.bos;
     if (r->head) return draft(r, ids);
-    /* the matrix of the output meets rows whose logits are wanted */
+    /* the output matrix is only used for rows whose logits are wanted */
     const size_t first = r->options->judge.process_output ? 0 : r->windows.n_ctx - 1;
     const aerie_status status = aerie_session_eval_parallel(r->session, ids, r->windows.n_ctx, first, go_on, NULL, &error);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
@@ -109,7 +110,7 @@ static int report(const run *r)
     return APP_DONE;
 }
 
-/* own: a copy of the options, which may be changed here. */
+/* own: a copy of the options, which this function may change. */
 static int open_session(run *r, app_options *own)
 {
     const app_options *o = r->options;
@@ -120,7 +121,7 @@ static int open_session(run *r, app_options *own)
         own->session.n_ctx = r->windows.n_ctx + (uint32_t)(o->n_predict > 0 ? o->n_predict : 128) + 64;
         own->session.n_seqs = 1;
         own->session.spec.ngram = false;
-        own->test.fixed = true; /* drafts, whether it pays or not */
+        own->test.fixed = true; /* drafts even if it does not pay */
         bad = app_session_open(&r->session, r->models, own, AERIE_SPEC_AUTO);
     } else {
         bad = app_windows_session(&r->session, r->models, o, r->windows.n_ctx, o->judge.process_output ? r->windows.n_ctx : 1);

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include "perplexity/perplexity.h"
-#include "convert/quantize/imatrix.h" /* aerie.h does not say what kind a GGUF file is that is not a model */
+#include "convert/quantize/imatrix.h" /* the kind of a GGUF file that is not a model, which aerie.h does not report */
 
 static bool is_gguf(const char *path)
 {

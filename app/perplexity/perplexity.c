@@ -1,4 +1,5 @@
-/* perplexity.c - aerie perplexity: how well a model predicts a text. Windows and figures are those of llama.cpp's program. */
+/* perplexity.c - aerie perplexity: measures how well a model predicts a text. Windows and figures are those of llama.cpp's
+ * program. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdlib.h>
@@ -64,7 +65,7 @@ int app_windows_session(aerie_session **session, const app_models *models, const
                         uint32_t n_scored)
 {
     app_options own = *options;
-    const uint32_t n_seqs = n_scored / 64 + 1; /* a pass has room for so many logits of each sequence */
+    const uint32_t n_seqs = n_scored / 64 + 1; /* the number of logits of each sequence for which a pass has room */
     own.session.n_ctx = n_ctx;
     own.session.n_kv = n_ctx + 128; /* and room for a pass */
     own.session.n_seqs = n_seqs < 16 ? n_seqs : 16;
@@ -82,8 +83,9 @@ int app_window_run(aerie_session *session, const app_windows *w, uint32_t i, int
     return app_interrupted() ? APP_INTERRUPTED : APP_DONE;
 }
 
-/* As llama.cpp cuts: without a stride windows follow each other and their second half counts, less the first token of it; with
- * one they overlap, are half a stride longer, and the last stride of tokens counts. */
+/* Chooses the windows as llama.cpp does. Without a stride they follow each other, and their second half counts, except its
+ * first
+ * token; with a stride they overlap, are half a stride longer, and their last stride of tokens counts. */
 static int cut(app_windows *w, const app_options *o, size_t n_tokens)
 {
     const uint32_t n_ctx = o->session.n_ctx ? o->session.n_ctx : DEFAULT_WINDOW;
@@ -108,7 +110,7 @@ static int cut(app_windows *w, const app_options *o, size_t n_tokens)
     return w->n ? APP_DONE : app_error(APP_USAGE, "--chunks 0 leaves nothing to measure");
 }
 
-/* The text of -f or -p as the model sees it; *bos is -1 where the model wants none. */
+/* Tokenizes the text of -f or -p; *bos is -1 if the model wants none. */
 static int read_tokens(const app_models *models, const app_options *o, int32_t **tokens, size_t *n, int32_t *bos)
 {
     app_text text = {0};

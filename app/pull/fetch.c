@@ -18,7 +18,7 @@
 #include "setup/load.h"
 #include "base/sha256.h"
 
-/* Whether a file of unknown hash is whole: aerie.h loads models, but does not look at parts of them. */
+/* For files of unknown hash: reads their tables to find out whether they are complete. aerie.h only loads whole models. */
 #include "base/os.h"
 #include "formats/gguf.h"
 
@@ -32,7 +32,7 @@ bool fetch_possible(void)
 int fetch_text(app_text *out, char **next, const char *url, const char *accept, const fetch_settings *settings)
 {
     (void)out, (void)next, (void)url, (void)accept, (void)settings;
-    return APP_FAILED; /* built without libcurl: fetch_possible is false, so this is never called */
+    return APP_FAILED; /* in a build without libcurl, fetch_possible returns false, so this is never called */
 }
 
 uint64_t fetch_bytes_kept(const fetch_file *file)
@@ -52,7 +52,7 @@ int fetch_file_get(fetch_file *file, const fetch_settings *settings)
 #include <curl/curl.h>
 
 enum { MAX_REDIRECTS = 10, CONNECT_SECONDS = 30, MAX_WAIT_SECONDS = 60 };
-/* The tables of a body whose length nobody tells are looked for in the first bytes, then in twice as many, up to a limit. */
+/* If the length is unknown, the tables are searched in the first bytes, then in twice as many, up to a limit. */
 enum { FIRST_LOOK = 64 << 10, MAX_TABLES = 256 << 20 };
 
 bool fetch_possible(void)
@@ -60,38 +60,38 @@ bool fetch_possible(void)
     return true;
 }
 
-/* A transfer: a text into memory, or a file into its part. */
+/* A transfer of a text to memory, or of a file to its part. */
 typedef struct transfer {
     const fetch_settings *settings;
     const char *url;
     app_text *text;   /* NULL: a file */
     fetch_file *file; /* NULL: a text */
-    char *part;       /* the part's path, and its folder's; owned */
+    char *part;       /* path of the part, and of its folder; owned */
     int fd;           /* of the part */
-    uint64_t at;      /* bytes in it, all of them in `hash` */
+    uint64_t at;      /* its number of bytes, all of which `hash` includes */
     uint64_t begun;   /* bytes that it had when this attempt began */
     uint64_t farthest;
     ae_sha256 hash;
-    bool kept;             /* a later call may continue the part: its name says which hash it will have */
-    ae_gguf_extent extent; /* what the part's tables say; end 0: not known yet */
-    uint64_t next_look;    /* the number of bytes at which they are read again */
+    bool kept;             /* a later call may continue the part, whose name contains the hash of the file */
+    ae_gguf_extent extent; /* end of the file according to the part's tables; end 0: not known yet */
+    uint64_t next_look;    /* number of bytes at which the tables are read again */
     unsigned n_restarts;   /* restarts that threw bytes away */
-    bool conditional; /* this attempt may be answered by "not modified" */
-    bool checked;     /* the answer's header was handled */
+    bool conditional; /* "not modified" is a possible answer to this attempt */
+    bool checked;     /* the header of the answer was handled */
     /* of the answer */
     uint64_t range_from, range_total, length;
     bool has_range;
     char etag[FETCH_MAX_ETAG], linked_etag[FETCH_MAX_ETAG];
     char part_etag[FETCH_MAX_ETAG]; /* ETag of the part's bytes; "": unknown */
-    char *next;                     /* of a list with pages; owned */
-    /* what ended the transfer, other than curl's own errors */
-    int failed; /* exit status; the sentence was printed */
+    char *next;                     /* address of the next page of a list; owned */
+    /* what ended the transfer, apart from curl's own errors */
+    int failed; /* exit status, after a message */
     bool again; /* from the start */
     int shown;  /* percent */
     char title[64];
 } transfer;
 
-/* Returns a URL as sentences show it: without what follows the path, which may be a signature, and without a password. */
+/* Returns a URL for messages: without what follows the path, which may be a signature, and without a password. */
 static const char *shown_url(const char *url, char out[256])
 {
     const char *host = strstr(url, "://");
@@ -116,8 +116,9 @@ static bool empty_part(transfer *t)
     return false;
 }
 
-/* Starts the transfer again, as often as tries without progress are allowed: a host may have two versions of a file and
- * alternate them forever. */
+/* Starts the transfer again, at most as often as there may be tries without progress: a host may have two versions of a file
+ * and
+ * alternate between them for ever. */
 static bool restart_part(transfer *t)
 {
     char url[256];
@@ -165,7 +166,7 @@ static bool write_part(transfer *t, const char *bytes, size_t n)
     return true;
 }
 
-/* Folder, dot, name, what it is a part of: its hash, or for one of unknown hash that of its address. */
+/* Returns the part's path: the folder, a dot, the name, and the file's hash, or if that is unknown the hash of its address. */
 static char *part_path(const fetch_file *file)
 {
     char id[65];
@@ -193,9 +194,9 @@ uint64_t fetch_bytes_kept(const fetch_file *file)
     return there ? (uint64_t)st.st_size : 0;
 }
 
-/* Adds the bytes that an earlier call left to the hash. Bytes of unknown hash are not trusted: their server may have another
- * file by now.
- */
+/* Opens the part, and adds bytes that an earlier call left to the hash. If the file's hash is unknown, such bytes are dropped,
+ * because
+ * the server may have another file by now. */
 static int open_part(transfer *t)
 {
     static const size_t size = 1 << 20;
@@ -222,7 +223,7 @@ static int open_part(transfer *t)
 
 /* ---- What the server says ----------------------------------------------------------------------------- */
 
-/* The value of a header line of this name into out. Returns false if it is another. */
+/* Copies the value of a header line to out. Returns false if it has another name. */
 static bool header_is(const char *line, size_t n, const char *name, char *out, size_t capacity)
 {
     const size_t length = strlen(name);
@@ -235,7 +236,7 @@ static bool header_is(const char *line, size_t n, const char *name, char *out, s
     return true;
 }
 
-/* <https://...>; rel="next" */
+/* Returns the address in <https://...>; rel="next". */
 static char *next_page(const char *link)
 {
     for (const char *at = link; (at = strchr(at, '<')); at++) {
@@ -255,7 +256,7 @@ static size_t on_header(char *line, size_t one, size_t n, void *user)
     transfer *t = user;
     char value[2048];
     n *= one;
-    if (n > 5 && strncasecmp(line, "HTTP/", 5) == 0) { /* the next answer: after a redirect, or a try */
+    if (n > 5 && strncasecmp(line, "HTTP/", 5) == 0) { /* another answer begins, after a redirect or a try */
         t->has_range = false;
         t->range_from = t->range_total = t->length = 0;
         t->etag[0] = '\0';
@@ -267,7 +268,7 @@ static size_t on_header(char *line, size_t one, size_t n, void *user)
     } else if (header_is(line, n, "Content-Length", value, sizeof value)) {
         t->length = strtoull(value, NULL, 10);
     } else if (header_is(line, n, "ETag", t->etag, sizeof t->etag)) {
-        if (strncmp(t->etag, "W/", 2) == 0) t->etag[0] = '\0'; /* not a Content-Range of bytes */
+        if (strncmp(t->etag, "W/", 2) == 0) t->etag[0] = '\0'; /* a weak ETag is not valid for ranges of bytes */
     } else if (header_is(line, n, "X-Linked-ETag", t->linked_etag, sizeof t->linked_etag)) {
         return n;
     } else if (header_is(line, n, "Link", value, sizeof value)) {
@@ -277,7 +278,7 @@ static size_t on_header(char *line, size_t one, size_t n, void *user)
     return n;
 }
 
-/* The SHA-256 in an ETag, with or without quotes. Returns false if it is something else. */
+/* Copies the SHA-256 in an ETag, with or without quotes, to out. Returns false if it contains something else. */
 static bool hash_in(const char *etag, char out[65])
 {
     char text[FETCH_MAX_ETAG];
@@ -290,7 +291,7 @@ static bool hash_in(const char *etag, char out[65])
 
 /* ---- Where it ends ------------------------------------------------------------------------------------- */
 
-/* Sets t->extent to what the part's tables say so far. UNSUPPORTED: that cannot be known. */
+/* Sets t->extent to what the part's tables say so far. UNSUPPORTED: they cannot tell. */
 static aerie_status read_tables(transfer *t, aerie_error *error)
 {
     ae_file_map map;
@@ -302,8 +303,9 @@ static aerie_status read_tables(transfer *t, aerie_error *error)
     return status;
 }
 
-/* Checks a body of unknown length, which must not go on beyond the end that its own tables give. Returns false if a message was
- * printed, and nothing is kept. */
+/* Checks a body of unknown length, which must not continue beyond the end that its tables give. Returns false after a message;
+ * then
+ * nothing is kept. */
 static bool check_bound(transfer *t)
 {
     aerie_error error = {0};
@@ -330,7 +332,7 @@ static bool check_bound(transfer *t)
     return !t->failed;
 }
 
-/* Handles the answer's header before its first byte: where these bytes go, and whether they can be the right ones. */
+/* Handles the answer's header before its first byte: where the bytes belong, and whether they can be the right ones. */
 static bool check_head(transfer *t, long code)
 {
     char hash[65], url[256];
@@ -372,7 +374,7 @@ static size_t on_bytes(char *bytes, size_t one, size_t n, void *user, CURL *curl
     char url[256];
     n *= one;
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &code);
-    if (code != 200 && code != 206) return n; /* the body of an error response */
+    if (code != 200 && code != 206) return n; /* the body of an error response is ignored */
     if (t->text) {
         if (t->text->n + n > APP_MAX_TEXT)
             return t->failed = app_error(APP_FAILED, "'%s' answers with more than 64 MiB", shown_url(t->url, url)), 0;
@@ -408,7 +410,7 @@ static int on_progress(void *user, curl_off_t total, curl_off_t now, curl_off_t 
 
 /* ---- Attempts ------------------------------------------------------------------------------------------- */
 
-/* Whether another try is worth it: an error of the network, or a temporary one of the server. */
+/* Returns whether another try makes sense: after an error of the network, or a temporary error of the server. */
 static bool is_passing(CURLcode rc, long code)
 {
     switch (rc) {
@@ -434,7 +436,7 @@ static int refused(const transfer *t, CURLcode rc, long code, const char *detail
     shown_url(t->url, url);
     if (rc == CURLE_TOO_MANY_REDIRECTS)
         return app_error(APP_FAILED, "'%s' is redirected more than %d times", url, MAX_REDIRECTS);
-    if (rc == CURLE_UNSUPPORTED_PROTOCOL) /* the user's address; source.c accepts http and https only */
+    if (rc == CURLE_UNSUPPORTED_PROTOCOL) /* the address is the user's; source.c accepts only http and https */
         return app_error(APP_FAILED, "'%s' is redirected to another kind of address than the one asked for (%s)", url, detail);
     if (rc != CURLE_OK) return app_error(APP_FAILED, "cannot fetch '%s': %s", url, *detail ? detail : curl_easy_strerror(rc));
     if (code == 401 || code == 403)
@@ -444,7 +446,7 @@ static int refused(const transfer *t, CURLcode rc, long code, const char *detail
     return app_error(APP_FAILED, "cannot fetch '%s': the server answers HTTP %ld", url, code);
 }
 
-/* Before try `n` in a row that brought nothing new: a quarter of a second, doubled each time, or what the server wishes. */
+/* Waits before try `n` in a row without progress: a quarter of a second, doubled each time, or as long as the server wishes. */
 static bool wait_before(unsigned n, long wish)
 {
     double seconds = wish > 0 ? (double)wish : 0.25 * (double)(1u << (n < 8 ? n : 8)) / 2;
@@ -486,7 +488,7 @@ static void set_up(CURL *curl, transfer *t, bytes_target *target, char detail[CU
     curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 262144L);
 }
 
-/* Makes one request, from the part's end on if it has bytes. */
+/* Makes one request, for the rest of the file if the part has bytes. */
 static CURLcode attempt(CURL *curl, transfer *t, const char *accept, long *code, long *wish, char detail[CURL_ERROR_SIZE])
 {
     bytes_target target = {t, curl};
@@ -502,7 +504,7 @@ static CURLcode attempt(CURL *curl, transfer *t, const char *accept, long *code,
     set_up(curl, t, &target, detail);
     curl_easy_setopt(curl, CURLOPT_USERAGENT, agent);
     if (accept) headers = add_header(headers, &ok, "Accept", accept);
-    if (t->settings->token) { /* curl sends it to no other host after a redirect */
+    if (t->settings->token) { /* curl does not send it to another host after a redirect */
         ok &= snprintf(bearer, sizeof bearer, "Bearer %s", t->settings->token) < (int)sizeof bearer;
         headers = add_header(headers, &ok, "Authorization", bearer);
     }
@@ -524,7 +526,7 @@ static CURLcode attempt(CURL *curl, transfer *t, const char *accept, long *code,
     return rc;
 }
 
-/* Whether the attempt fetched everything. For an empty body the sink is never called, so its header is handled here. */
+/* Returns whether the attempt fetched everything. Handles the header of an empty body, for which the sink is never called. */
 static bool is_complete(transfer *t, CURLcode rc, long code)
 {
     if (rc != CURLE_OK) return false;
@@ -534,7 +536,7 @@ static bool is_complete(transfer *t, CURLcode rc, long code)
     return t->text || t->checked || check_head(t, code);
 }
 
-/* Attempts until it is complete. *code: of the last answer. */
+/* Tries until the transfer is complete. *code: that of the last answer. */
 static int perform(transfer *t, const char *accept, long *code)
 {
     char detail[CURL_ERROR_SIZE], url[256];
@@ -585,8 +587,9 @@ int fetch_text(app_text *out, char **next, const char *url, const char *accept, 
 
 /* ---- Files --------------------------------------------------------------------------------------------- */
 
-/* Without a hash to compare: at least a GGUF file that ends where its tables say, and the part of a split model as which it
- * was asked for. */
+/* Checks a file without a known hash: it must be a GGUF file that ends where its tables say, and if it belongs to a split
+ * model, the
+ * requested part. */
 static int check_tables(transfer *t)
 {
     aerie_error error = {0};
@@ -613,7 +616,7 @@ static int check_tables(transfer *t)
     return APP_DONE;
 }
 
-/* Completes a whole part: compares it, flushes it to the disk and moves it to its name. */
+/* Finishes a complete part: compares its hash, flushes it to the disk and renames it. */
 static int put_in_place(transfer *t)
 {
     fetch_file *file = t->file;
@@ -634,8 +637,8 @@ static int put_in_place(transfer *t)
     return APP_DONE;
 }
 
-/* Compares the part with what is known of the file. *again: it was continued, for the first time, from bytes that may be the
- * wrong ones. */
+/* Compares the part with what is known about the file. *again: it was continued, for the first time, from bytes that may be
+ * wrong. */
 static int check_part(transfer *t, bool *again, bool once_more)
 {
     char found[65], url[256];
@@ -694,7 +697,7 @@ int fetch_file_get(fetch_file *file, const fetch_settings *settings)
     transfer t = {.settings = settings, .url = file->url, .file = file, .fd = -1, .shown = -1};
     char size[32];
     snprintf(t.title, sizeof t.title, "%.50s", slash ? slash + 1 : file->path);
-    signal(SIGXFSZ, SIG_IGN); /* a limit on sizes of files is then a failed write */
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit on file sizes then fails */
     if (!settings->quiet && (settings->verbose || !isatty(STDERR_FILENO)))
         app_note("fetching '%s'%s%s", t.title, file->bytes ? ", " : "", file->bytes ? app_bytes(size, file->bytes) : "");
     const int bad = get(&t);

@@ -1,4 +1,4 @@
-/* list.c - aerie list and aerie rm: what lies in the folder of pulled models (store.h). */
+/* list.c - aerie list and aerie rm: the models in the folder of pulled models (store.h). */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static uint64_t bytes_of(const source_plan *plan)
 
 /* ---- aerie list ----------------------------------------------------------------------------------------- */
 
-/* The same reference was pulled with its drafter and without. */
+/* Returns whether the entry before has the same reference, which was pulled both with its drafter and without it. */
 static bool is_listed(const store_entries *entries, size_t i)
 {
     return i > 0 && strcmp(entries->items[i].source, entries->items[i - 1].source) == 0;
@@ -93,7 +93,7 @@ static bool is_named(const store_entries *entries, const char *path, const char 
     return false;
 }
 
-/* A file, and the folders of the repository that it leaves empty. */
+/* Removes a file, and folders of the repository that are empty afterwards. */
 static int remove_file(const store_place *place, const char *name, uint64_t *n_removed)
 {
     char *path = store_path(place, name);
@@ -116,7 +116,7 @@ static int remove_all(const store_place *place, const char *reference, const app
     size_t n = 0;
     uint64_t n_removed = 0, bytes = 0;
     int bad = store_list(&entries, place->folder, options);
-    for (size_t i = 0; !bad && i < entries.n; i++) { /* records go first, since they may only name files that exist */
+    for (size_t i = 0; !bad && i < entries.n; i++) { /* removes records first, because they may only name files that exist */
         if (strcmp(entries.items[i].source, reference)) continue;
         if (unlink(entries.items[i].place.record) && errno != ENOENT)
             bad = app_error(APP_FAILED, "cannot remove '%s': %s", entries.items[i].place.record, strerror(errno));

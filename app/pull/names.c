@@ -19,11 +19,11 @@
 /* ---- Names ------------------------------------------------------------------------------------------ */
 
 typedef struct bare_name {
-    char owner[128], name[128], tag[128]; /* owner and tag "": not given */
+    char owner[128], name[128], tag[128]; /* owner and tag: "" if not given */
     bool of_hf;
 } bare_name;
 
-/* A word of letters, digits and -._ at *p, after which it moves. */
+/* Reads a word of letters, digits and -._ at *p, and advances *p. */
 static bool take_word(const char **p, char out[128])
 {
     size_t n = 0;
@@ -87,7 +87,7 @@ static bool same_tag(const char *a, const char *b)
 
 /* ---- What was pulled ---------------------------------------------------------------------------------- */
 
-/* How well an entry fits: 3 its ollama name, 2 its repository, 1 its file; 0 not at all. */
+/* Returns how well an entry matches: 3 by its ollama name, 2 by its repository, 1 by its file; 0 not at all. */
 static int fit(const bare_name *name, const store_entry *e)
 {
     bare_name it;
@@ -129,7 +129,7 @@ static int find_pulled(name_found *out, const bare_name *name, const app_options
 
 /* ---- ollama's store ------------------------------------------------------------------------------------- */
 
-/* Folder i of those in which ollama keeps models. Returns false if there are no more. */
+/* Writes the path of the i-th folder in which ollama may keep models. Returns false if there are no more. */
 static bool ollama_folder(size_t i, char out[PATH_MAX])
 {
     const char *given = getenv("OLLAMA_MODELS"), *home = getenv("HOME");
@@ -140,7 +140,7 @@ static bool ollama_folder(size_t i, char out[PATH_MAX])
     return false;
 }
 
-/* The blob of a manifest's only file of weights. Returns false if there is none, or it is not there. */
+/* Finds the blob of the only file of weights in a manifest. Returns false if there is none, or if it is missing. */
 static bool read_manifest(const char *folder, const char *path, char out[PATH_MAX])
 {
     json_t *manifest = json_load_file(path, 0, NULL), *layer;
@@ -190,7 +190,7 @@ static bool hf_folder(char out[PATH_MAX])
     return user && *user && snprintf(out, PATH_MAX, "%s/.cache/huggingface/hub", user) < PATH_MAX;
 }
 
-/* "models--OWNER--REPO" as a name. Returns false if it is another folder. */
+/* Parses "models--OWNER--REPO". Returns false if the folder has another name. */
 static bool hf_repo(const char *folder, bare_name *out)
 {
     static const char start[] = "models--";
@@ -202,7 +202,7 @@ static bool hf_repo(const char *folder, bare_name *out)
     return true;
 }
 
-/* The GGUF files of a folder and those below it. Returns false if memory is short. */
+/* Lists the GGUF files in a folder and below it. Returns false if memory is short. */
 static bool list_gguf(source_plan *files, const char *folder, const char *below, int depth)
 {
     char path[PATH_MAX];
@@ -214,7 +214,7 @@ static bool list_gguf(source_plan *files, const char *folder, const char *below,
         char whole[PATH_MAX];
         if (n > 5 && strcasecmp(name + n - 5, ".gguf") == 0) {
             if (snprintf(whole, sizeof whole, "%s/%s", folder, name) >= PATH_MAX || access(whole, R_OK)) {
-                free(name); /* a link whose blob was removed */
+                free(name); /* the blob to which the link points was removed */
                 continue;
             }
             source_file *grown = app_grow(files->files, files->n, &files->capacity, sizeof *grown);
@@ -230,7 +230,7 @@ static bool list_gguf(source_plan *files, const char *folder, const char *below,
     return ok;
 }
 
-/* Where `main` points, else the snapshot that was made last. */
+/* Finds the snapshot that `main` names, else the newest one. */
 static bool hf_snapshot(const char *repo, char out[PATH_MAX])
 {
     char path[PATH_MAX], revision[128] = "";

@@ -1,4 +1,4 @@
-/* pull.c - aerie pull, and models from the network for other commands. */
+/* pull.c - aerie pull, and pulling models for other commands. */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
 #include <errno.h>
@@ -14,7 +14,8 @@
 #include "base/sha256.h"
 #include "pull/store.h"
 
-/* Whether the file that lies there is the one of this size and hash: of another reference, or of a pull that was killed
+/* Returns whether the existing file has this size and hash: another reference may have the same file, or a pull may have been
+ * killed
  * just before its end. */
 static bool is_there(const char *path, const source_file *wanted)
 {
@@ -41,7 +42,7 @@ static const source_file *in_record(const source_plan *record, const char *path)
     return NULL;
 }
 
-/* The folder of a file within the model's. */
+/* Creates the folder of a file inside the model's folder. */
 static int make_folder_of(char *path, const store_place *place)
 {
     for (char *slash = path + strlen(place->folder) + 1; (slash = strchr(slash, '/')); slash++) {
@@ -60,7 +61,7 @@ static bool is_known(const source_file *f, const source_plan *record)
     return known && *f->sha256 && strcmp(known->sha256, f->sha256) == 0;
 }
 
-/* Checks that there is room for all files before the first byte, not after some parts of a split model. */
+/* Checks that there is room for all files before the first byte is fetched, not after some parts of a split model. */
 static int check_room(const source_plan *plan, const store_place *place, const char *reference, const source_plan *record)
 {
     uint64_t needed = 0;
@@ -76,7 +77,7 @@ static int check_room(const source_plan *plan, const store_place *place, const c
         const uint64_t kept = fetch_bytes_kept(&file);
         const bool there = is_known(f, record) || (*f->sha256 && stat(path, &st) == 0 && (uint64_t)st.st_size == f->bytes);
         if (!f->optional && !there && f->bytes > kept && __builtin_add_overflow(needed, f->bytes - kept, &needed))
-            needed = UINT64_MAX / 2; /* no disk can hold that, either */
+            needed = UINT64_MAX / 2; /* more than any disk can hold */
         free(path);
     }
     if (statvfs(place->folder, &fs) || needed <= (uint64_t)fs.f_bavail * fs.f_frsize) return APP_DONE;
@@ -142,7 +143,7 @@ static int get_all(source_plan *plan, const store_place *place, const char *refe
     return bad ? bad : store_record_write(place, reference, plan);
 }
 
-/* Gets the files of a reference; fresh: ask the network even if they are there. *place is the caller's. */
+/* Gets the files of a reference; fresh: asks the network even if they are here. The caller owns *place. */
 static int pull(source_plan *plan, store_place *place, const char *reference, const app_options *options, bool fresh)
 {
     const fetch_settings settings = {
@@ -166,7 +167,7 @@ static int pull(source_plan *plan, store_place *place, const char *reference, co
                             reference);
         else bad = store_place_lock(place, options->quiet);
         if (!bad && place->lock >= 0) {
-            source_free(&record); /* another pull may have ended while this one waited */
+            source_free(&record); /* another pull may have finished while this one waited */
             there = store_record_read(place, &record);
             if (!there || fresh) {
                 bad = get_all(plan, place, reference, &record, options, &settings);
@@ -199,7 +200,8 @@ static int keep(app_options *options, char *text, const char **out)
     return APP_DONE;
 }
 
-/* Replaces the reference in *text, which may stand after "NAME=" (of n_name bytes with the '='), by the path of its file. */
+/* Replaces the reference in *text by the path of its file. The reference may follow "NAME=", which has n_name bytes including
+ * the '='. */
 static int replace(app_options *options, const char **text, size_t n_name)
 {
     source_plan plan = {0};
@@ -217,7 +219,7 @@ static int replace(app_options *options, const char **text, size_t n_name)
     return bad;
 }
 
-/* Suggests a similar name after one could not be pulled. */
+/* Suggests a similar name after a model could not be pulled. */
 static void advise(const char *name, const app_options *options)
 {
     char *near = name_nearest(name, options);
@@ -226,7 +228,7 @@ static void advise(const char *name, const app_options *options)
     free(near);
 }
 
-/* Replaces a bare name by the path or reference that it means; pulls: otherwise it is taken for one of ollama's library. */
+/* Replaces a bare name by the path or reference that it means; pulls: an unknown name is taken as one of ollama's library. */
 static int settle_name(app_options *options, const char **text, size_t n_name, bool pulls)
 {
     name_found found;
@@ -235,7 +237,7 @@ static int settle_name(app_options *options, const char **text, size_t n_name, b
     if (bad || (!found.text && !pulls)) return bad;
     const bool known = found.text != NULL, fetched = !known || found.is_reference;
     if (!known) found.text = name_reference(name);
-    const bool named = !n_name && options->command->bit & APP_SERVE; /* requests then name the model as the user did */
+    const bool named = !n_name && options->command->bit & APP_SERVE; /* so that requests can use the name that the user typed */
     const int n_own = named ? (int)strlen(slash ? slash + 1 : name) : (int)n_name;
     const size_t size = (size_t)n_own + (found.text ? strlen(found.text) : 0) + 2;
     char *whole = found.text ? malloc(size) : NULL;
@@ -262,8 +264,9 @@ static bool is_reference(const char *text)
     return text && source_is_remote(text) && access(text, F_OK);
 }
 
-/* A path into a folder that exists, but to no file there, is a slip, not the name of a model in a library. Returns APP_DONE if
- * it is not such a path. */
+/* Refuses a path into an existing folder that names no file there, since it is a typing error rather than a model in a library.
+ * Returns
+ * APP_DONE for other texts. */
 static int refuse_path(const char *text)
 {
     const char *slash = strrchr(text, '/');
@@ -282,8 +285,8 @@ static int refuse_path(const char *text)
     return bad;
 }
 
-/* Resolves what a command reads if it is not a file: a reference, or a bare name. `typed`: as an argument, where nothing else
- * is meant. */
+/* Resolves a model that is not a file: a reference, or a bare name. `typed`: it was given as an argument, which can mean
+ * nothing else. */
 static int settle_model(app_options *options, const char **text, bool typed)
 {
     if (!*text || access(*text, F_OK) == 0) return APP_DONE;
@@ -302,13 +305,13 @@ static int settle_model(app_options *options, const char **text, bool typed)
     return APP_DONE;
 }
 
-/* "hf:REPO" or "hf:REPO/FILE" of llama.cpp's two options; for the model, or into `models` of a server. */
+/* Makes "hf:REPO" or "hf:REPO/FILE" from llama.cpp's two options, for the model, or for the server's list `models`. */
 static int take_repo(app_options *options, const char *repo, const char *file, const char **model)
 {
     const size_t n = strcspn(repo, ":");
     const size_t size = strlen(repo) + (file ? strlen(file) : 0) + 8;
     char *text = malloc(size);
-    if (text && file) snprintf(text, size, "hf:%.*s/%s", (int)n, repo, file); /* it overrides the quantization */
+    if (text && file) snprintf(text, size, "hf:%.*s/%s", (int)n, repo, file); /* the file's option overrides the quantization */
     else if (text) snprintf(text, size, "%s%s", strncmp(repo, "hf:", 3) ? "hf:" : "", repo);
     return keep(options, text, model);
 }
@@ -374,7 +377,7 @@ static json_t *json_of(const char *reference, const source_plan *plan, const sto
     return json_pack("{s:o, s:o}", "source", app_json_text(reference, strlen(reference)), "files", files);
 }
 
-/* A reference, or a bare name: of what was pulled, else of ollama's library. */
+/* Pulls a reference or a bare name: of an already pulled model, else of ollama's library. */
 static int pull_one(const char *typed, const app_options *options)
 {
     source_plan plan = {0};

@@ -65,7 +65,7 @@ static char *format_text(const char *format, ...)
     return text;
 }
 
-/* Returns a path in an address: all but letters, digits and -._~/ as %XX. */
+/* Returns a path for an address, with all bytes except letters, digits and -._~/ as %XX. */
 static char *escape_path(const char *path)
 {
     char *out = malloc(3 * strlen(path) + 1), *to = out;
@@ -77,7 +77,7 @@ static char *escape_path(const char *path)
     return out;
 }
 
-/* Adds a file, which takes over url and path; these may be NULL (out of memory). */
+/* Adds a file, which takes ownership of url and path; they may be NULL (out of memory). */
 static int add_file(source_plan *plan, char *url, char *path, uint64_t bytes, const char *sha256)
 {
     source_file *grown = url && path ? app_grow(plan->files, plan->n, &plan->capacity, sizeof *grown) : NULL;
@@ -93,7 +93,7 @@ static int add_file(source_plan *plan, char *url, char *path, uint64_t bytes, co
     return APP_DONE;
 }
 
-/* Returns the hash and size that a list gives: absent is unknown, anything else must be one. */
+/* Reads hash and size of a file in a service's list. Absent means unknown; any other value must be valid. */
 static const char *read_claims(const json_t *hash, const json_t *size, char sha256[65], uint64_t *bytes)
 {
     *bytes = json_is_integer(size) && json_integer_value(size) > 0 ? (uint64_t)json_integer_value(size) : 0;
@@ -144,7 +144,7 @@ static bool take_name(const char **text, char out[128])
 
 typedef struct hf_reference {
     char owner[128], repo[128], quant[128];
-    const char *file; /* NULL: by quant, which may be "" */
+    const char *file; /* NULL: chosen by quant, which may be "" */
 } hf_reference;
 
 static int parse_hf(hf_reference *r, const char *reference)
@@ -182,7 +182,7 @@ static int parse_ollama(ollama_reference *r, const char *reference)
                      reference);
 }
 
-/* The name of the file at the end of an address. */
+/* Copies the name of the file at the end of an address. */
 static int name_in_url(char out[256], const char *url)
 {
     const size_t n = strcspn(url, "?#");
@@ -225,7 +225,7 @@ int source_folder(source_plan *plan, const char *reference, const app_options *o
         size_t n = 0;
         while (is_name_char(host[n])) n++;
         if (!bad && (n == 0 || n > 120 || host[0] == '.')) bad = app_error(APP_USAGE, "'%s' names no host", reference);
-        ae_sha256 hash; /* hash of the address without the file's name: the parts of a split model lie together */
+        ae_sha256 hash; /* hash of the address without the file's name, so that the parts of a split model are in one folder */
         char id[65];
         const size_t length = strcspn(reference, "?#");
         const char *end = reference + length;
@@ -241,7 +241,7 @@ int source_folder(source_plan *plan, const char *reference, const app_options *o
 
 /* ---- Hugging Face -------------------------------------------------------------------------------------- */
 
-/* As far as the repository's name goes, llama.cpp's and huggingface_hub's variable. */
+/* Returns the address of the hub, from llama.cpp's or huggingface_hub's variable. */
 static const char *hf_endpoint(void)
 {
     const char *given = getenv("HF_ENDPOINT");
@@ -257,7 +257,7 @@ const char *source_token(const char *reference, const app_options *options)
     return starts(reference, hf) || of_hub ? token : NULL;
 }
 
-/* The repository's GGUF files, by name. */
+/* The GGUF files of a repository, sorted by name. */
 typedef struct hf_list {
     source_plan files; /* without addresses */
 } hf_list;
@@ -319,7 +319,7 @@ static int read_list(hf_list *list, const char *endpoint, const hf_reference *r,
     return bad;
 }
 
-/* The word in the path, between characters that are not part of words; case does not matter. */
+/* Returns whether the path contains the word, with no letters or digits beside it, in any case. */
 static bool has_word(const char *path, const char *word)
 {
     const size_t n = strlen(word);
@@ -340,7 +340,7 @@ static const char *drafter_suffix(const char *path)
     return has_word(name, "mtp") || has_word(name, "it-assistant") ? "-mtp.gguf" : NULL; /* gemma-4-...-it-assistant */
 }
 
-/* Whether a file is a model that can be asked for by its quantization: not a later part, an image encoder or a drafter. */
+/* Returns whether a file is a model that can be chosen by its quantization, not a later part, a vision encoder or a drafter. */
 static bool is_candidate(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -350,7 +350,7 @@ static bool is_candidate(const char *path)
     return part <= 1 && !strcasestr(name, "mmproj") && !strcasestr(name, "imatrix") && !drafter_suffix(path);
 }
 
-/* Returns the file of this quantization: the shortest name has nothing else in it. NULL: there is none. */
+/* Returns the file with this quantization: the shortest name contains nothing else. NULL: there is none. */
 static const source_file *of_quant(const hf_list *list, const char *quant)
 {
     const source_file *best = NULL;
@@ -410,7 +410,7 @@ const source_file *source_choose(source_plan *files, const char *quant)
     return choose(&list, &r);
 }
 
-/* local: its name here, NULL: the same. */
+/* local: the file's name here; NULL: the same. */
 static int take_file(source_plan *plan, const source_file *f, const char *endpoint, const hf_reference *r, char *local)
 {
     char *escaped = escape_path(f->path);
@@ -421,7 +421,7 @@ static int take_file(source_plan *plan, const source_file *f, const char *endpoi
     return bad;
 }
 
-/* The other parts of a split model. */
+/* Adds the other parts of a split model. */
 static int take_parts(source_plan *plan, const hf_list *list, const source_file *first, const char *endpoint,
                       const hf_reference *r)
 {
@@ -439,8 +439,9 @@ static int take_parts(source_plan *plan, const hf_list *list, const source_file 
     return bad;
 }
 
-/* Plans to pull a drafter of the repository: of the same folder if there is one, with the shortest name. It is stored where
- * aerie looks for it. */
+/* Plans to pull a drafter from the repository: in the model's folder if there is one, with the shortest name. It is stored
+ * where aerie
+ * looks for it. */
 static int take_drafter(source_plan *plan, const hf_list *list, const source_file *model, const char *endpoint,
                         const hf_reference *r)
 {
@@ -471,7 +472,7 @@ static const char *name_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* Leading folders that both paths have. */
+/* Returns the number of leading folders that both paths share. */
 static size_t shared_folders(const char *a, const char *b)
 {
     size_t n = 0;
@@ -479,8 +480,9 @@ static size_t shared_folders(const char *a, const char *b)
     return n;
 }
 
-/* Ranks a vision encoder's file by the type in its name, the best highest. An encoder is small beside its model, so 16 bits are
- * preferred to 8; F32 takes twice the space of F16 for hardly any gain. */
+/* Ranks a vision encoder's file by the type in its name; the best rank is the highest. An encoder is small compared to its
+ * model, so
+ * 16 bits are preferred to 8; F32 takes twice the space of F16 for almost no gain. */
 static int tower_rank(const char *name)
 {
     static const char *const types[] = {"F32", "Q8_0", "BF16", "F16"}; /* the best last */
@@ -490,8 +492,9 @@ static int tower_rank(const char *name)
     return rank;
 }
 
-/* Plans to pull the vision encoder too: of the repository's mmproj files those nearest to the model's folder, and of these the
- * best type. It is stored beside the model, where aerie looks for it. */
+/* Plans to pull the vision encoder, too: the mmproj file nearest to the model's folder, and among several of these the best
+ * type. It
+ * is stored beside the model, where aerie looks for it. */
 static int take_tower(source_plan *plan, const hf_list *list, const source_file *model, const char *endpoint,
                       const hf_reference *r)
 {
@@ -583,7 +586,7 @@ static int resolve_ollama(source_plan *plan, const char *reference, const app_op
 
 /* ---- Addresses ----------------------------------------------------------------------------------------------- */
 
-/* A page of the hub about a file is that file: /blob/ becomes /resolve/. */
+/* Returns the address of a file whose page on the hub is given: replaces /blob/ by /resolve/. */
 static char *file_address(const char *url)
 {
     const char *endpoint = hf_endpoint(), *blob = strstr(url, "/blob/");
@@ -604,7 +607,7 @@ static int resolve_url(source_plan *plan, const char *url)
         bad = add_file(plan, address, strdup(name), 0, NULL);
         return bad;
     }
-    /* the digits stand in the address as they do in the name */
+    /* the address has the same digits as the name */
     char digits[24];
     snprintf(digits, sizeof digits, "-%05u-of-%05u", part, of);
     char *at = NULL;

@@ -1,13 +1,10 @@
-/* source.h - what a reference to a model on the network means: which files, where they lie, what they must be.
- *
- *   hf:OWNER/REPO[:QUANT]      the file of that quantization in a Hugging Face repository
- *   hf:OWNER/REPO/FILE.gguf    that file of it
- *   ollama:NAME[:TAG]          a model of ollama's registry; NAME may be OWNER/NAME
+/* source.h - resolves a reference to a model on the network: its files, their addresses, their sizes and hashes.
+ *   hf:OWNER/REPO[:QUANT]      the file with that quantization in a Hugging Face repository
+ *   hf:OWNER/REPO/FILE.gguf    that file of the repository
+ *   ollama:NAME[:TAG]          a model in ollama's registry; NAME may be OWNER/NAME
  *   http://... https://...     a file
- *
- * Owns: the syntax, the two services' lists of files, the choice among them. Names that come from the network become
- * paths only if every part of them is a plain name.
- */
+ * Owns the syntax, the two services' lists of files, and the choice among them. A name from the network becomes a path only if
+ * each part of it is a plain name. */
 #ifndef AERIE_APP_PULL_SOURCE_H
 #define AERIE_APP_PULL_SOURCE_H
 
@@ -15,33 +12,34 @@
 #include "pull/fetch.h"
 
 typedef struct source_file {
-    char *url, *path; /* path: below the folder, with '/' between its parts */
+    char *url, *path; /* path: relative to the folder, with '/' between its parts */
     uint64_t bytes;   /* 0: unknown */
     char sha256[65];  /* "": unknown */
     char etag[FETCH_MAX_ETAG];
-    bool optional;     /* a drafter or vision encoder that nobody asked for */
-    const char *wrong; /* why the service's entry is invalid, static; NULL: it is valid */
+    bool optional;     /* a drafter or vision encoder that the user did not ask for */
+    const char *wrong; /* why the service's entry is invalid, in static storage; NULL: it is valid */
 } source_file;
 
 typedef struct source_plan {
-    char *folder;       /* folder below ROOT (store.h), such as "hf/OWNER/REPO" */
-    source_file *files; /* [n]; the first is the model's, or the first of a split model's */
+    char *folder;       /* folder relative to ROOT (store.h), such as "hf/OWNER/REPO" */
+    source_file *files; /* [n]; the first is the model, or the first part of a split model */
     size_t n, capacity;
 } source_plan;
 
-/* Whether the text is a reference and not a path. */
+/* Returns whether the text is a reference, not a path. */
 bool source_is_remote(const char *text);
-/* The folder alone: needs no network. Prints a message for a malformed reference. */
+/* Determines only the folder, without the network. Prints a message if the reference is malformed. */
 int source_folder(source_plan *plan, const char *reference, const app_options *options);
-/* Asks the service which files they are. */
+/* Asks the service for the files. */
 int source_resolve(source_plan *plan, const char *reference, const app_options *options, const fetch_settings *settings);
-/* Returns the token that may be shown to the source, or NULL. */
+/* Returns the token that may be sent to the source, or NULL. */
 const char *source_token(const char *reference, const app_options *options);
-/* Returns the file of a list of paths that a quantization means, "" the usual ones; NULL: there is none. Lent from the list,
+/* Returns the file that a quantization means in a list of paths; "": the default choice; NULL: there is none. Borrowed from the
+ * list,
  * which it sorts. */
 const source_file *source_choose(source_plan *files, const char *quant);
 void source_free(source_plan *plan);
-/* Whether every part of the path is a plain name: no "..", nothing hidden, no control character. */
+/* Returns whether each part of the path is a plain name: not "..", not hidden, no control character. */
 bool source_path_is_plain(const char *path);
 
 #endif

@@ -15,7 +15,7 @@
 
 #include "base/sha256.h"
 
-/* --cache-dir, $XDG_CACHE_HOME/aerie/models, ~/.cache/aerie/models */
+/* Tries --cache-dir, $XDG_CACHE_HOME/aerie/models, ~/.cache/aerie/models. */
 bool store_root(char out[PATH_MAX], const app_options *options)
 {
     const char *given = options->pull.cache_dir, *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -72,7 +72,7 @@ static bool is_link_to_nowhere(const char *path)
     return lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && stat(path, &st) != 0 && errno == ENOENT;
 }
 
-/* Makes the folder and those above it. ENOENT: `aerie rm` of a neighbour has just removed one of them, which it left empty. */
+/* Creates the folder and those above it. ENOENT: `aerie rm` of a neighbour has just removed one that was empty. */
 static int make_folders(const char *folder, char path[PATH_MAX])
 {
     if (snprintf(path, PATH_MAX, "%s/", folder) >= PATH_MAX) return ENAMETOOLONG;
@@ -85,11 +85,12 @@ static int make_folders(const char *folder, char path[PATH_MAX])
     return 0;
 }
 
-/* Makes the folder and opens its lock. Others remove folders at any time before it is taken, so both are tried again while
- * something vanishes, for some ten seconds. */
+/* Creates the folder and opens its lock. Until the lock is taken, others may remove folders at any time, so both steps are
+ * repeated
+ * for about ten seconds while something disappears. */
 static int open_lock(store_place *place)
 {
-    enum { TRIES = 20000, STEP = 137000, STEPS = 7 }; /* uneven pauses: others may remove folders at a steady pace */
+    enum { TRIES = 20000, STEP = 137000, STEPS = 7 }; /* uneven pauses, because others may remove folders at a steady pace */
     char made[PATH_MAX] = "", *path = store_path(place, ".lock");
     int reason = ENOENT;
     bool folders = false;
@@ -111,7 +112,7 @@ static int open_lock(store_place *place)
     return bad;
 }
 
-/* Whether the lock's file is still the one under its name: store_place_clear may have removed it meanwhile. */
+/* Returns whether the lock's file still has its name: store_place_clear may have removed it meanwhile. */
 static bool lock_is_there(const store_place *place)
 {
     struct stat ours, named;
@@ -180,7 +181,7 @@ static bool read_file(source_plan *plan, const json_t *json)
     return f->path != NULL;
 }
 
-/* Reads a record of any size; *source is the caller's (NULL: nobody asks). */
+/* Reads a record of any size; the caller owns *source (may be NULL). */
 static bool read_record(const store_place *place, source_plan *plan, char **source)
 {
     size_t i;
@@ -255,7 +256,7 @@ static bool is_record(const char *name)
     return strncmp(name, ".pulled-", 8) == 0 && n > 13 && strcmp(name + n - 5, ".json") == 0;
 }
 
-/* Adds a record to the list; other files are skipped. Returns false if memory is short. */
+/* Adds a record to the list, or skips another file. Returns false if memory is short. */
 static bool add_record(store_entries *entries, const char *folder, const char *name)
 {
     struct stat st;
@@ -279,7 +280,7 @@ static bool add_record(store_entries *entries, const char *folder, const char *n
     return true;
 }
 
-/* The records of a folder; depth: how many folders below, in which they are. */
+/* Lists the records of a folder; depth: the number of levels below it at which they are. */
 static int list_folder(store_entries *entries, const char *folder, int depth)
 {
     DIR *dir = opendir(folder);
@@ -327,8 +328,8 @@ void store_list_free(store_entries *entries)
     *entries = (store_entries){0};
 }
 
-/* Removes parts of files, which nobody continues any more, in the folder itself only: a repository's own folders are left as
- * they are. */
+/* Removes parts of files that nobody will continue, but only in the folder itself: the repository's subfolders are left
+ * alone. */
 static void remove_parts(const store_place *place)
 {
     DIR *dir = opendir(place->folder);
@@ -350,7 +351,7 @@ void store_place_clear(store_place *place)
     store_list_free(&left);
     if (empty && lock) {
         remove_parts(place);
-        unlink(lock); /* a folder with other files in it stays, and is locked anew by the next pull */
+        unlink(lock); /* if the folder has other files it stays, and the next pull creates the lock again */
         for (int i = 0; i < 3 && rmdir(place->folder) == 0; i++) *strrchr(place->folder, '/') = '\0';
     }
     free(lock);

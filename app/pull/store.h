@@ -1,13 +1,12 @@
 /* store.h - the folder of pulled models.
- *
  *   ROOT/hf/OWNER/REPO/...          as in the repository
  *   ROOT/ollama/OWNER/NAME/...
  *   ROOT/url/HOST/ID/...
- *
- * Owns: where ROOT is, the lock of a model's folder, the record of what a reference meant when it was pulled last (hidden,
- * JSON), listing and removing. Invariant: a record names only files that were whole under their names when it was written; it
- * is taken away before one of them is replaced or removed.
- */
+ * Owns the location of ROOT, the lock of a model's folder, the record of what a reference meant when it was last pulled
+ * (hidden,
+ * JSON), listing and removing. Invariant: a record names only files that were complete under their names when it was written;
+ * it
+ * is removed before one of them is replaced or removed. */
 #ifndef AERIE_APP_PULL_STORE_H
 #define AERIE_APP_PULL_STORE_H
 
@@ -15,7 +14,7 @@
 
 #include "pull/source.h"
 
-/* ROOT. Returns false if there is none (then *out is ""), or its path is too long. */
+/* Writes ROOT. Returns false if there is none (then out is "") or its path is too long. */
 bool store_root(char out[PATH_MAX], const app_options *options);
 
 typedef struct store_place {
@@ -24,22 +23,22 @@ typedef struct store_place {
     int lock;     /* -1: not taken */
 } store_place;
 
-/* Returns where the reference's files belong; creates nothing. plan: with its folder. */
+/* Finds where the reference's files belong, without creating anything. plan: its folder must be set. */
 int store_place_find(store_place *place, const source_plan *plan, const char *reference, const app_options *options);
-/* Makes the folder and takes its lock, which may take as long as another pull; Ctrl-C ends the waiting. */
+/* Creates the folder and takes its lock, which may take as long as another pull; Ctrl-C ends the wait. */
 int store_place_lock(store_place *place, bool quiet);
-/* Removes the locked folder and those above it, if no record is left in it, and releases the lock. */
+/* Removes the locked folder and those above it if they contain no record, and releases the lock. */
 void store_place_clear(store_place *place);
 void store_place_free(store_place *place);
 
-/* Returns the path of one of the plan's files; NULL: out of memory. Released by free. */
+/* Returns the path of one of the plan's files, which the caller frees; NULL: out of memory. */
 char *store_path(const store_place *place, const char *path);
-/* Files, sizes, hashes and ETags of the record; false if there is none, or it does not fit what lies there. */
+/* Reads files, sizes, hashes and ETags from the record. Returns false if there is none, or if it does not match the files. */
 bool store_record_read(const store_place *place, source_plan *plan);
 int store_record_write(const store_place *place, const char *reference, const source_plan *plan);
 void store_record_remove(const store_place *place);
 
-/* A record of a model's folder, or of any. */
+/* A record, and the model's folder that it belongs to. */
 typedef struct store_entry {
     store_place place; /* without a lock */
     char *source;      /* the reference; owned */
@@ -53,7 +52,7 @@ typedef struct store_entries {
     size_t n, capacity;
 } store_entries;
 
-/* folder: a model's, NULL: of all. A folder that does not exist holds none. */
+/* folder: that of a model, or NULL for all. A folder that does not exist has no records. */
 int store_list(store_entries *entries, const char *folder, const app_options *options);
 void store_list_free(store_entries *entries);
 

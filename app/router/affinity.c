@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_ENTRIES = 1 << 16 }; /* entries, for 16 MiB of text; a power of two */
+enum { N_ENTRIES = 1 << 16 }; /* a power of two; enough for 16 MiB of text */
 
 typedef struct entry {
     uint64_t hash; /* 0: none */

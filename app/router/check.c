@@ -1,4 +1,4 @@
-/* check.c - asks each server for its health, and which models it has. */
+/* check.c - asks each server for its health and its models. */
 #define _GNU_SOURCE
 #include "router/client.h"
 
@@ -6,7 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_BYTES = 4 << 20, MODELS_EVERY = 30 }; /* bytes of a response; checks between two requests for the models */
+enum { MOST_BYTES = 4 << 20, MODELS_EVERY = 30 }; /* most bytes of a response; checks between two requests for the list of
+                                                   * models */
 
 static bool keep(void *user, const char *bytes, size_t n)
 {
@@ -14,8 +15,7 @@ static bool keep(void *user, const char *bytes, size_t n)
     return text->n + n <= MOST_BYTES && app_text_add(text, bytes, n);
 }
 
-/* Asks the server for a path. Returns the status, or 0 after a sentence in why.
- */
+/* Sends a GET to the server. Returns the status, or 0 with a sentence in why. */
 static int ask(router *r, router_target *t, const char *path, app_text *text, char why[256])
 {
     const char *const headers[] = {r->key};
@@ -46,11 +46,12 @@ static router_model *find_model(router *r, const char *name)
     return grown[r->n_models].name ? &grown[r->n_models++] : NULL;
 }
 
-/* Whether the server's model is the one that the others have under that name;
- * the first tells. Under the lock. */
+/* Checks that the server's model is the same as the one with that name on the others; the first server defines it. Called under
+ * the
+ * lock. */
 static bool check_model(router *r, const router_target *t, const json_t *entry, char why[256])
 {
-    bool alone = true; /* then others are compared with this server's: all may have been replaced */
+    bool alone = true; /* if so, others are compared with this server: all may have been replaced */
     for (size_t i = 0; i < r->n; i++) alone = alone && (!r->targets[i].up || &r->targets[i] == t);
     const char *name = json_string_value(json_object_get(entry, "id"));
     const json_t *meta = json_object_get(entry, "meta");
@@ -100,8 +101,7 @@ static bool check_models(router *r, router_target *t, char why[256])
     return ok;
 }
 
-/* lost: the server does not answer, or hangs, so its requests are sent elsewhere; otherwise they end there, as in a
- * shutdown. */
+/* lost: the server does not answer or hangs, so its requests are sent to others. Otherwise it shuts down and finishes them. */
 static void note(router *r, router_target *t, bool up, bool lost, const char *why)
 {
     pthread_mutex_lock(&r->lock);

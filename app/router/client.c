@@ -13,7 +13,7 @@ bool client_possible(void)
     return false;
 }
 
-/* Built without libcurl: client_possible is false, so these are never called. */
+/* client_possible returns false in a build without libcurl, so these are never called. */
 client *client_start(const router_target *target, const client_request *request)
 {
     (void)target, (void)request;
@@ -97,7 +97,7 @@ bool client_possible(void)
     return curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
 }
 
-/* Returns a line of the header; the last one is empty. Interim answers (1xx) come before the answer. */
+/* Receives a line of the header, the last of which is empty. Interim answers (1xx) come before the final header. */
 static size_t on_header(char *line, size_t size, size_t n, void *user)
 {
     client *c = user;
@@ -140,7 +140,7 @@ static bool set_up(client *c, const router_target *target)
     SET(CURLOPT_NOSIGNAL, 1L);
     SET(CURLOPT_PROTOCOLS_STR, "http,https");
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    SET(CURLOPT_PROXY, ""); /* servers are on the local network: http_proxy of the environment does not apply */
+    SET(CURLOPT_PROXY, ""); /* servers are on the local network, so http_proxy of the environment does not apply */
     SET(CURLOPT_ERRORBUFFER, c->why);
     SET(CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);

@@ -11,14 +11,14 @@
 #include "router/replay.h"
 
 enum {
-    MOST_HELD = 1 << 20, /* bytes of an answer that are kept for a slow client before the server is paused */
-    SIGN_SECONDS = 4,    /* seconds without a byte after which a stream gets a keep-alive comment */
-    MOST_HOPS = 4, /* routers that a request may pass through: more is a loop */
+    MOST_HELD = 1 << 20, /* bytes that are kept for a slow client before the server's answer is paused */
+    SIGN_SECONDS = 4,    /* seconds without a byte before a stream gets a keep-alive comment */
+    MOST_HOPS = 4, /* most routers through which a request may pass, to end loops */
     SHORT_HEADER = 600,
     N_HEADERS = 8,
     MAX_CANARIES = 4
 };
-#define TICK 0.25 /* seconds between looks at the client and the server's state */
+#define TICK 0.25 /* seconds between checks of the client and of the server's state */
 
 typedef enum state {
     WAITING, /* for a server */
@@ -27,46 +27,47 @@ typedef enum state {
     FAILED /* error says why */
 } state;
 
-/* A number of bytes and their hash, which does not depend on how they are cut into pieces. */
+/* A number of bytes and their hash; how the bytes are divided into pieces does not matter. */
 typedef struct sum {
     uint64_t n, hash;
 } sum;
 
-/* A request on its way to a server, and its answer on the way back. */
+/* A request on its way to a server, and its answer on the way back to the client. */
 typedef struct passing {
     serve_call *call; /* lent */
     router *router;   /* lent */
     char headers[N_HEADERS][SHORT_HEADER]; /* [n_headers] "Name: value", sent to the server */
     size_t n_headers;
     char path[512];
-    bool makes;                         /* the answer is sent with Aerie-Repeat, so it has the same bytes on every server */
-    uint64_t hashes[ROUTER_MAX_BLOCKS]; /* [n_hashes] of the beginnings of its text (affinity.h) */
+    bool makes;                         /* the request is sent with Aerie-Repeat, so that its answer has the same bytes on every
+                                         * server */
+    uint64_t hashes[ROUTER_MAX_BLOCKS]; /* [n_hashes] hashes of the beginnings of its text (affinity.h) */
     size_t n_hashes;
     state state;
     serve_error error; /* set if state is FAILED */
     bool error_given;  /* the error has been written into the stream */
-    double waits_until; /* monotonic: no server is waited for after this time */
-    unsigned n_losses;  /* how many servers were lost while they ran it */
-    uint64_t busy;      /* a bit for each server that has answered 502, 503 or 504 */
-    uint64_t avoid;     /* the bit of the server that was lost last */
-    bool told;          /* the client has got the header of a stream */
+    double waits_until; /* monotonic time until which it waits for a server */
+    unsigned n_losses;  /* how many servers were lost while they ran this request */
+    uint64_t busy;      /* bit set of the servers that have answered 502, 503 or 504 */
+    uint64_t avoid;     /* bit of the server that was lost last */
+    bool told;          /* the client has received the header of a stream */
     bool lacks_memory;  /* for more of the answer */
-    router_target *target;  /* the server that runs it now; NULL: none */
+    router_target *target;  /* the server that is running the request; NULL: none */
     router_target *by;      /* the server that completed it; NULL: none yet */
     uint64_t target_losses; /* the server's n_losses when it took the request */
-    client *client;         /* the transfer; owned; NULL: none */
+    client *client;         /* the transfer, owned; NULL: none */
     app_text in; /* bytes received from the server, without dropped ones; the first `at` have been sent to the client */
     size_t at;
-    sum given;        /* all bytes that the client has got, without signs of life */
+    sum given;        /* all bytes that the client has received, without signs of life */
     uint64_t n_again; /* after a loss: the first n_again bytes of the new answer are compared with `given` and dropped */
-    sum again;        /* the bytes of these that have arrived */
+    sum again;        /* those of these bytes that have arrived */
     bool differs;     /* they differ */
-    int status;       /* of the answer; 0: its header has not arrived */
+    int status;       /* status of the answer; 0: its header has not arrived */
     char type[96];    /* its Content-Type */
-    char end[2];      /* the last two bytes that the client has got */
-    double given_at;  /* monotonic: when the client got bytes last */
-    router_replay replay; /* the text that the client has got */
-    app_text resent;  /* the body that another server gets, with that text; empty: the client's */
+    char end[2];      /* the last two bytes that the client has received */
+    double given_at;  /* monotonic time when the client last received bytes */
+    router_replay replay; /* the text that the client has received */
+    app_text resent;  /* the body for another server, with that text; empty: the client's body */
 } passing;
 
 static void sum_add(sum *s, const char *bytes, size_t n)
@@ -97,14 +98,14 @@ static uint64_t random_seed(const serve_call *call)
     return (z ^ z >> 31) >> 1;
 }
 
-/* Returns how many routers the request has gone through. */
+/* Returns how many routers the request has passed through. */
 static unsigned hops_of(const serve_call *call)
 {
     const char *hops = serve_call_header(call, "Aerie-Hops");
     return hops ? (unsigned)strtoul(hops, NULL, 10) : 0;
 }
 
-/* Which of the client's headers the server gets. Not Origin, which the router has checked itself. */
+/* Adds the client's headers that the server should get. Not Origin, which the router has checked itself. */
 static bool add_headers(passing *p)
 {
     static const char *const kept[] = {"Content-Type", "Authorization", "x-api-key", "anthropic-version", "anthropic-beta"};
@@ -113,7 +114,7 @@ static bool add_headers(passing *p)
     snprintf(hops, sizeof hops, "%u", hops_of(call) + 1);
     bool ok = add_header(p, "Expect", "") && add_header(p, "Aerie-Hops", hops);
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) ok = ok && add_header(p, kept[i], serve_call_header(call, kept[i]));
-    const serve_repeat *given = &call->repeat; /* the client may have asked for a repeatable answer itself */
+    const serve_repeat *given = &call->repeat; /* the client may have asked for a repeatable answer */
     snprintf(repeat, sizeof repeat, "%s %llu %llu", call->id + strlen("req_"),
              (unsigned long long)(given->on ? given->created : (uint64_t)time(NULL)),
              (unsigned long long)(given->on ? given->seed : random_seed(call)));
@@ -138,7 +139,7 @@ static void fail(passing *p, int status, const char *what)
     atomic_fetch_add(&p->router->n_failed, 1);
 }
 
-/* Resets what is known of the answer, before the next server sends its own. */
+/* Clears what is known of the answer, before another server begins its own. */
 static void restart(passing *p)
 {
     serve_use_drop(&p->call->use, p->in.n - p->at);
@@ -152,15 +153,15 @@ static void restart(passing *p)
         p->resent.n = 0;
 }
 
-/* The server's connection has ended, or the server is down: another one goes on. A server whose answer had begun may have
- * ended this answer alone, so only one that did not answer at all counts as down; the next check decides about others.
- */
+/* Gives up the current server: the connection has ended, or the server is down. Another one continues. If the answer had begun,
+ * the
+ * server may have ended only this answer, so it counts as down only if it did not answer at all; the next check decides. */
 static void lose(passing *p, const char *reason)
 {
     char why[256];
     const char *name = p->target->name;
     const bool unreachable = !client_status(p->client);
-    snprintf(why, sizeof why, "%s", reason); /* the bytes may point into the client, which is freed now */
+    snprintf(why, sizeof why, "%s", reason); /* the sentence may be inside `client`, which is freed now */
     p->avoid = (uint64_t)1 << (p->target - p->router->targets);
     leave(p, unreachable, why);
     p->n_losses++;
@@ -177,8 +178,7 @@ static void lose(passing *p, const char *reason)
              (unsigned long long)p->given.n);
 }
 
-/* More bytes of the answer. Those that the client has got already are compared
- * and dropped. */
+/* Receives more bytes of the answer. Compares and drops those that the client has already received. */
 static bool on_bytes(void *user, const char *bytes, size_t n)
 {
     passing *p = user;
@@ -215,7 +215,7 @@ static bool begin(passing *p)
     return p->client != NULL;
 }
 
-/* Waits for a server at most so many seconds. */
+/* Waits at most this many seconds for a server. */
 static void wait_for_server(passing *p, double seconds)
 {
     p->target = router_take(p->router, p->hashes, p->n_hashes, p->busy | p->avoid, &p->target_losses);
@@ -226,7 +226,7 @@ static void wait_for_server(passing *p, double seconds)
         fail(p, 503, "not enough memory");
         return;
     }
-    p->busy = p->avoid = 0; /* there is no other one: after a while the same one may be tried again */
+    p->busy = p->avoid = 0; /* there is no other one, so after a while the same one is tried again */
     if (app_now() >= p->waits_until)
         fail(p, 503, "no server is up; --wait says how long to wait for one");
     else if (router_ends(p->router))
@@ -240,20 +240,20 @@ static bool is_busy(int status)
     return status == 502 || status == 503 || status == 504;
 }
 
-/* The answer is complete: as it is, or, if the server only said that it can
- * take no more, from another one. */
+/* Handles a complete answer: passes it on, or, if the server only said that it cannot take more requests, asks another one. */
 static void finish(passing *p)
 {
     const int status = client_status(p->client);
     const uint64_t bit = (uint64_t)1 << (p->target - p->router->targets);
     p->status = status;
-    if (p->told && status != 200 && !is_busy(status) && p->resent.n) { /* perhaps it is what was added to the body */
+    if (p->told && status != 200 && !is_busy(status) && p->resent.n) { /* the text that was added to the body may be the
+                                                                        * reason */
         router_replay_free(&p->replay);
         leave(p, false, "");
         restart(p);
         return;
     }
-    if (p->told && status != 200) { /* the client has got the beginning of a stream */
+    if (p->told && status != 200) { /* the client has received the beginning of a stream */
         p->busy |= bit;
         leave(p, false, "");
         restart(p);
@@ -276,7 +276,7 @@ static void finish(passing *p)
             fail(p, 503, "not enough memory");
             return;
         }
-        /* A server that has just been started again, or one that has no room for what a lost server had taken. */
+        /* The server may have just been restarted, or may have no room for the requests of a lost one. */
         if ((p->n_losses || client_not_ready(p->client)) && app_now() < p->waits_until) {
             leave(p, false, "");
             restart(p);
@@ -305,7 +305,7 @@ static void differ(passing *p)
     fail(p, 502, "two servers gave different answers to this request");
 }
 
-/* Takes the request one step further: waits at most this many seconds for a server, for bytes or for the end. */
+/* Advances the request: waits at most this many seconds for a server, for bytes or for the end. */
 static void step(passing *p, double seconds)
 {
     if (p->state == WAITING) {
@@ -338,7 +338,7 @@ static void step(passing *p, double seconds)
 typedef struct canary {
     router *router;
     router_target *first, *target;
-    uint64_t losses; /* of the target when it took the request */
+    uint64_t losses; /* n_losses of the target when it took the request */
     char headers[N_HEADERS][SHORT_HEADER];
     size_t n_headers;
     char path[512], id[48];
@@ -388,7 +388,7 @@ static void *run_canary(void *user)
     return NULL;
 }
 
-/* Sends some requests (--canary) to a second server too, and compares its bytes with those that the client got. */
+/* Sends some requests (--canary) to a second server, too, and compares its bytes with those that the client received. */
 static void send_canary(const passing *p)
 {
     router *r = p->router;
@@ -438,7 +438,7 @@ static void passing_free(void *user)
     free(p);
 }
 
-/* Returns the type as a constant, since the reply needs it after `p` is freed. */
+/* Returns the type as a constant, because the reply needs it after `p` is freed. */
 static const char *type_of(const char *type)
 {
     static const char *const known[] = {"application/json",
@@ -463,7 +463,7 @@ static bool is_stream(const passing *p)
     return is_events(p) || strncmp(p->type, "application/x-ndjson", 20) == 0;
 }
 
-/* Whether the bytes that the client has got end with a whole event or line. */
+/* Returns whether the bytes that the client has received end with a whole event or line. */
 static bool at_boundary(const passing *p)
 {
     if (!p->given.n) return true;
@@ -484,7 +484,7 @@ static ptrdiff_t give(passing *p, char *out, size_t most)
     return (ptrdiff_t)n;
 }
 
-/* Returns the error as the stream's last event. */
+/* Writes the error as the stream's last event. */
 static ptrdiff_t give_error(passing *p, char *out, size_t most)
 {
     app_text text = {0};
@@ -525,7 +525,7 @@ static ptrdiff_t read_stream(void *user, char *out, size_t most)
     }
 }
 
-/* Replies with the whole answer, once it has come. */
+/* Replies with the whole answer, once it has arrived. */
 static void reply_whole(passing *p)
 {
     serve_call *call = p->call;
@@ -565,7 +565,7 @@ static void pass(serve_call *call, bool makes, const char *path)
         fail(p, 431, "a header of the request is too long");
     while (p->state == WAITING || (p->state == RUNNING && !(is_stream(p) && p->status == 200))) {
         if (serve_call_gone(call)) {
-            passing_free(p); /* there is nobody to answer */
+            passing_free(p); /* the client is gone, so nobody receives an answer */
             return;
         }
         step(p, TICK);

@@ -68,6 +68,6 @@ bool router_replay_body(const router_replay *replay, const char *body, size_t n,
     json_t *valid = ok ? json_loadb(out->data, out->n, 0, NULL) : NULL;
     json_decref(valid);
     if (!valid || next == n) return false;
-    out->n--; /* the object goes on with the body's fields */
+    out->n--; /* removes the '}', so that the body's fields can follow */
     return (body[next] == '}' || app_text_add(out, ",", 1)) && app_text_add(out, body + next, n - next);
 }

@@ -1,5 +1,4 @@
-/* router.c - implements router.h: the command, the servers, the paths of the
- * router's own. */
+/* router.c - implements router.h: the command, the list of servers, and the router's own paths. */
 #define _GNU_SOURCE
 #include "router/router.h"
 
@@ -13,7 +12,7 @@
 #include "router/forward.h"
 #include "serve/http/systemd.h"
 
-/* A server that runs more than SPARE_LOAD + MOST_LOAD * mean requests gets no more for its cache's sake. */
+/* A server with more than SPARE_LOAD + MOST_LOAD * mean requests gets no more on account of its cache. */
 #define MOST_LOAD 1.5
 enum { SPARE_LOAD = 2 };
 
@@ -33,7 +32,8 @@ static router_target *least_busy(router *r, uint64_t avoid)
     return best;
 }
 
-/* Whether the server has too many requests to be given one only because its cache has the beginning. Under router.lock. */
+/* Returns whether the server has too many requests to get another one only because its cache has the beginning. Called under
+ * router.lock. */
 static bool is_crowded(const router *r, const router_target *target)
 {
     uint32_t n_active = 0, n_up = 0;
@@ -65,8 +65,8 @@ void router_give(router *r, router_target *t, uint64_t n_losses, bool unreachabl
     pthread_mutex_lock(&r->lock);
     t->n_active--;
     t->n_failed += unreachable;
-    const bool goes = unreachable && t->up && t->n_losses == n_losses; /* otherwise it went down in the meantime, and may be
-                                                                        * up again */
+    const bool goes = unreachable && t->up && t->n_losses == n_losses; /* otherwise it went down meanwhile, and may be up
+                                                                        * again */
     if (goes) {
         t->n_losses++;
         t->up = false;
@@ -272,7 +272,7 @@ static void stop(serve_server *server)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Reads one URL. Returns false after a message. */
+/* Parses one URL. Returns false after a message. */
 static bool read_target(router *r, const char *text)
 {
     static const char http[] = "http://", https[] = "https://", local[] = "unix:";

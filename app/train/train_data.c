@@ -1,4 +1,4 @@
-/* train_data.c - aerie train-data: steps turns and answers, and the files of JSON lines (train_data.h). */
+/* train_data.c - aerie train-data: the steps 'turns' and 'answers', and the files of JSON lines (train_data.h). */
 #define _POSIX_C_SOURCE 200809L
 #include "train/train_data.h"
 
@@ -44,8 +44,9 @@ static int cannot_write(const char *path)
     return app_error(APP_FAILED, "cannot write '%s': %s", path, strerror(errno));
 }
 
-/* An output may be no file that the command reads, by whatever link, and must be a regular file if it is there. path NULL: not
- * given. */
+/* Checks an output file: it must not be a file that the command reads, by whatever link, and must be a regular file if it
+ * exists.
+ * path NULL: not given. */
 static int check_output(const char *option, const char *path, const char *const *read, size_t n_read)
 {
     struct stat out, in;
@@ -62,7 +63,7 @@ static int check_output(const char *option, const char *path, const char *const 
     return app_check_writable(option, path);
 }
 
-/* The file to append lines to; what comes after its last newline (an interrupted write) is cut off. */
+/* Opens a file for appending lines. Text after its last newline, left by an interrupted write, is removed. */
 static int records_open(FILE **file, const char *path)
 {
     app_text text = {0};
@@ -80,7 +81,7 @@ static int records_open(FILE **file, const char *path)
     return *file ? APP_DONE : cannot_write(path);
 }
 
-/* One line; the object is released. NULL means that memory was short, and is an error. */
+/* Writes one line and releases the object. NULL means that memory was short, and is an error. */
 static int records_write(FILE *file, const char *path, json_t *object)
 {
     char *text = object && !app_json_failed() ? json_dumps(object, JSON_COMPACT) : NULL;
@@ -103,12 +104,12 @@ void app_progress_say(app_progress_line *p, bool last)
 /* ---- Prompts: what is to be generated ------------------------------------------------------------------ */
 
 typedef struct job {
-    json_t *line; /* owned: the prompt's line, to which the answer is added; turns: an object with the id */
-    int32_t *tokens; /* [n_tokens] released by aerie_free */
+    json_t *line; /* owned: the prompt's line, to which the answer is added; for turns an object with the id */
+    int32_t *tokens; /* [n_tokens] freed with aerie_free */
     size_t n_tokens;
     int32_t *answer; /* [n_answer] */
     size_t n_answer, capacity;
-    size_t i_line; /* of the prompts, from 0: for the seed */
+    size_t i_line; /* index of the prompt, from 0, used for the seed */
     bool looped;
     app_feature_rows rows; /* with features */
     size_t n_rows;         /* positions that were run */
@@ -120,13 +121,13 @@ typedef struct work {
     const char *path;   /* of the prompts */
     job *jobs;          /* [n] */
     size_t n, capacity;
-    json_t *done;       /* set of ids that are in the output already */
+    json_t *done;       /* set of the ids that the output already contains */
     app_feature_file features; /* path NULL: no features are written */
     aerie_session *session;
     uint32_t n_ctx;
-    size_t n_long;      /* prompts left out, too long for the context */
+    size_t n_long;      /* prompts that were left out because they are too long for the context */
     FILE *out;
-    bool is_turns;      /* the answer is the text of a prompt; the prompt itself is not part of the data */
+    bool is_turns;      /* the answer is the text of a prompt, and the prompt itself is not part of the data */
     int bad;
     app_progress_line progress;
 } work;
@@ -154,7 +155,7 @@ static int note_done(void *user, json_t *object, size_t line)
     return APP_DONE;
 }
 
-/* Opens the output and learns what it holds. */
+/* Opens the output and reads the ids that it contains. */
 static int open_output(work *w)
 {
     const char *path = w->options->train.output;
@@ -164,7 +165,7 @@ static int open_output(work *w)
     return bad ? bad : app_records_read(path, note_done, w);
 }
 
-/* Takes over tokens; line is kept by a reference. */
+/* Takes ownership of tokens, and a reference to line. */
 static int add_job(work *w, json_t *line, size_t i_line, int32_t *tokens, size_t n_tokens)
 {
     job *grown = app_grow(w->jobs, w->n, &w->capacity, sizeof *grown);
@@ -177,7 +178,7 @@ static int add_job(work *w, json_t *line, size_t i_line, int32_t *tokens, size_t
     return APP_DONE;
 }
 
-/* Returns a text under a key; NULL if there is none, or with a NUL byte, which no chat template can take. */
+/* Returns the text under a key; NULL if there is none, or if it contains a NUL byte, which no chat template accepts. */
 static const char *text_at(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
@@ -185,7 +186,7 @@ static const char *text_at(const json_t *object, const char *key)
     return text && strlen(text) == json_string_length(value) ? text : NULL;
 }
 
-/* {"text": one user turn} or {"messages": [{"role", "content"}, ...]} as tokens. */
+/* Encodes {"text": one user turn} or {"messages": [{"role", "content"}, ...]}. */
 static int encode_line(const work *w, json_t *object, size_t line, int32_t **tokens, size_t *n_tokens)
 {
     enum { MAX_MESSAGES = 64 };
@@ -239,7 +240,7 @@ static int add_line(void *user, json_t *object, size_t line)
 
 /* ---- Generation -------------------------------------------------------------------------------------------- */
 
-/* Whether the newest tokens repeat with some period, at least three times and over at least 48 tokens. */
+/* Returns whether the newest tokens repeat with some period, at least three times and over at least 48 tokens. */
 static bool loops(const int32_t *ids, size_t n)
 {
     enum { MAX_PERIOD = 64, MIN_REPEATED = 48 };
@@ -253,7 +254,7 @@ static bool loops(const int32_t *ids, size_t n)
     return false;
 }
 
-/* Refuses text with a NUL byte, which no chat template can take. */
+/* Copies text with U+FFFD for NUL bytes, which no chat template accepts. Returns false when out of memory. */
 static bool without_nul(app_text *out, const char *text, size_t n)
 {
     bool ok = app_text_add(out, "", 0);
@@ -298,7 +299,7 @@ static json_t *answer_line(const work *w, job *j)
     return json_incref(j->line);
 }
 
-/* The record of the positions that were run; the last token of an answer that was cut may not be among them. */
+/* Writes the record of the positions that were run; the last token of an answer that was cut may not be among them. */
 static int write_features(work *w, const job *j)
 {
     const size_t n_prompt = j->n_tokens < j->n_rows ? j->n_tokens : j->n_rows;
@@ -312,8 +313,9 @@ static int write_features(work *w, const job *j)
     return bad;
 }
 
-/* Writes the features first, since an id that has a line counts as done. If an id has its line or its record already, only
- * the other one is written. */
+/* Writes the features before the line, since an id with a line counts as done. If an id already has its line or its record,
+ * writes
+ * only the other one. */
 static void end_job(work *w, job *j)
 {
     const char *id = json_string_value(json_object_get(j->line, "id"));
@@ -344,7 +346,7 @@ static bool on_token(void *user, const aerie_token_event *event)
     work *w = user;
     job *j = &w->jobs[event->i_request];
     if (w->bad || app_interrupted()) return false;
-    if (event->refused) { /* nothing has been generated yet: none of the lines is written */
+    if (event->refused) { /* nothing has been generated, so no line is written */
         w->bad = app_report(APP_WORKING, event->refused->status, event->refused);
         return false;
     }
@@ -399,7 +401,7 @@ static int generate(work *w, const char *what)
 
 /* ---- Steps ---------------------------------------------------------------------------------------------------- */
 
-/* The session, with taps if features are wanted, and the file of features. */
+/* Opens the session, with taps if features are wanted, and the file of features. */
 static int open_session(work *w)
 {
     aerie_session_params params = w->options->session;
@@ -425,7 +427,7 @@ static int answers(work *w)
     return bad;
 }
 
-/* The template's text up to where a user turn begins. */
+/* Returns the tokens of the template's text up to the beginning of a user turn. */
 static int user_prefix(const app_models *models, int32_t **tokens, size_t *n_tokens)
 {
     static const char mark[] = "TurnBeginsHere";

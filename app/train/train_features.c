@@ -1,4 +1,4 @@
-/* train_features.c - aerie train-data features: answers through the target once more, what a head is trained on kept. */
+/* train_features.c - aerie train-data features: runs answers through the target again and stores what a head is trained on. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ typedef struct exporter {
     uint32_t n_ctx;
     app_feature_file file;
     size_t n_lines;    /* of the answers */
-    /* the conversation being exported */
+    /* in tokens */
     size_t capacity;   /* tokens */
     int32_t *tokens;   /* [n_tokens] */
     app_feature_rows rows;

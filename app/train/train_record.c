@@ -1,10 +1,8 @@
-/* train_record.c - the file of features: opening and going on with it, rows of a conversation, records (train_data.h).
- *
- * The file (little-endian; training/README.md, "Features"): a header of 64 bytes, then a record per conversation: four
+/* train_record.c - the file of features: opening and continuing it, rows of a conversation, records (train_data.h).
+ * The file (little-endian; training/README.md, "Features") is a header of 64 bytes, then a record per conversation: four
  * u32 (n_tokens, n_prompt, bytes of the id, 0), the id padded with NULs to a multiple of 4, tokens i32 [n_tokens],
  * likeliest next tokens i32 [n_tokens][n_likely], their log-probabilities f32 [n_tokens][n_likely], features f16
- * [n_tokens][n_taps][n_embd]. Values beyond f16 are clamped.
- */
+ * [n_tokens][n_taps][n_embd]. Values beyond f16 are clamped. */
 #define _POSIX_C_SOURCE 200809L
 #define _FILE_OFFSET_BITS 64
 #include <errno.h>
@@ -45,7 +43,7 @@ static uint64_t record_bytes(const app_feature_header *h, const record_header *r
     return sizeof *r + padded(r->n_id) + r->n_tokens * row;
 }
 
-/* Ids of the whole records; *end is where the last of them ends. */
+/* Reads the ids of the whole records; *end is the end of the last one. */
 static int scan_records(app_feature_file *f, FILE *file, uint64_t size, uint64_t *end)
 {
     char id[APP_MAX_ID + 1];
@@ -169,7 +167,7 @@ void app_feature_rows_free(app_feature_rows *rows)
     *rows = (app_feature_rows){0};
 }
 
-/* Nearest f16, ties to even, clamped to finite values. NaN becomes 0. */
+/* Returns the nearest f16, ties to even, clamped to finite values. NaN becomes 0. */
 static uint16_t to_f16(float x)
 {
     uint32_t bits;
@@ -191,10 +189,11 @@ static uint16_t to_f16(float x)
     return sign | (uint16_t)((bits - 0x38000000) >> 13);
 }
 
-/* e^x for x <= 0 within 1e-6 of it, from products and sums that compilers vectorize; about 0 below -80. */
+/* Returns e^x for x <= 0 with an error below 1e-6, computed by products and sums that compilers vectorize; about 0 below
+ * -80. */
 static inline float exp_below(float x)
 {
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    const float magic = 12582912.0f; /* 1.5 * 2^23, which rounds to an integer when added */
     const float t = (x > -80.0f ? x : -80.0f) * 1.44269504f, rounded = t + magic, f = t - (rounded - magic);
     const float p = 1.0f + f * (0.69314718f + f * (0.24022651f + f * (0.05550411f + f * (0.00961813f + f * 0.00133336f))));
     uint32_t bits;
@@ -205,8 +204,9 @@ static inline float exp_below(float x)
     return p * scale;
 }
 
-/* The k largest logits, largest first (of equals the lower id), and their log-probabilities. Most blocks hold none of them,
- * which a pass that compilers vectorize finds out. */
+/* Finds the k largest logits, largest first (the lower id first if equal), and their log-probabilities. Most blocks contain
+ * none of
+ * them, which a vectorized pass finds out. */
 static void likeliest(const float *logits, size_t n_vocab, size_t k, int32_t *ids, float *log_p)
 {
     enum { BLOCK = 64, N_SUMS = 16 };
