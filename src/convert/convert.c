@@ -1,4 +1,4 @@
-/* convert.c - the steps of every conversion: detect, plan, write, check, and give the file its final name. */
+/* convert.c - the steps of every conversion: detects, plans, writes and checks, and gives the file its final name. */
 #include "convert/convert.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ bool ae_convert_type_parse(const char *name, uint32_t *type)
     return true;
 }
 
-/* The output must not be a file that is read, whatever path or link leads to it. */
+/* Checks that the output is not an input file, whatever path or link leads to it. */
 static aerie_status check_output(const ae_convert *c)
 {
     static const char index[] = "/model.safetensors.index.json";

@@ -10,17 +10,18 @@
 
 #include "convert/checkpoint/options.h"
 
-/* Finds a type that matrices can be written in by its name. Returns false if there is no such type. */
+/* Finds the type of a name among those in which matrices can be written. Returns false if there is none. */
 bool ae_convert_type_parse(const char *name, uint32_t *type);
 
-/* Opens the checkpoint and detects what it is. Errors: ARGUMENT (options that contradict the checkpoint), IO, FORMAT,
- * UNSUPPORTED, MEMORY. On failure *out is NULL. */
+/* Opens the checkpoint and detects its kind. Errors: ARGUMENT (options that contradict the checkpoint), IO, FORMAT,
+ * UNSUPPORTED, MEMORY.
+ * On failure *out is NULL. */
 aerie_status ae_convert_open(ae_convert **out, const ae_convert_options *options, aerie_error *error);
-/* Plans, writes and checks the file, and gives it its name. Errors: those of ae_convert_open, and CANCELLED. */
+/* Plans, writes and checks the file, and gives it its final name. Errors: those of ae_convert_open, and CANCELLED. */
 aerie_status ae_convert_run(ae_convert *c, aerie_error *error);
 void ae_convert_free(ae_convert *c);
 
-/* The facts that were detected and, after ae_convert_run, the result. Lent until ae_convert_free. */
+/* The detected facts and, after ae_convert_run, the result. Borrowed until ae_convert_free. */
 typedef struct ae_convert_report {
     const ae_convert_head *head;   /* one of these five is not NULL */
     const ae_convert_encoder *encoder;
@@ -30,7 +31,7 @@ typedef struct ae_convert_report {
     const ae_convert_check *check; /* NULL: there was no self-check */
     const char *kind;              /* "EAGLE-3.1" */
     size_t n_tensors;
-    uint64_t bytes; /* bytes of the file's tensors */
+    uint64_t bytes; /* total size of the file's tensors */
     uint32_t type;  /* type of the matrices */
 } ae_convert_report;
 

@@ -1,4 +1,4 @@
-/* checkpoint.c - the files of a checkpoint: its tensors, its config.json, and that file's values by key. */
+/* checkpoint.c - the files of a checkpoint: opens its tensors and its config.json, and reads values of that by key. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Whether the name is one that torch.save gives its files: pickles, which only Python can read. */
+/* Returns whether torch.save uses this name: such files are pickles, which only Python can read. */
 static bool is_pickle(const char *path)
 {
     static const char *const ends[] = {".bin", ".pt", ".pth", ".ckpt"};
@@ -60,7 +60,7 @@ static aerie_status open_tensors(ae_convert *c)
     return status;
 }
 
-/* Whether the checkpoint is an adapter: by the names that PEFT gives tensors, or by its config. */
+/* Returns whether the checkpoint is an adapter: by the names that PEFT gives tensors, or by its config. */
 static bool is_adapter(const ae_convert *c, const char *peft, const char *config)
 {
     for (size_t i = 0; c->st && i < ae_safetensors_n_tensors(c->st); i++) {
@@ -75,7 +75,7 @@ aerie_status ae_convert_open_tensors(ae_convert *c)
     char *peft = ae_convert_path_in(c, "adapter_config.json"), *config = ae_convert_path_in(c, "config.json"),
          *folder = ae_convert_path_in(c, ".");
     const char *what = NULL;
-    bool of_folder = false; /* the message names the folder, not the file in it */
+    bool of_folder = false; /* the message names the folder instead of the file in it */
     aerie_status status = peft && config && folder ? open_tensors(c) : ae_convert_no_memory(c, "a path");
     if (status != AERIE_ERROR_MEMORY) {
         const bool adapter = is_adapter(c, peft, config);
@@ -145,8 +145,9 @@ static size_t blank_infinity(char *text, size_t n)
     return 0;
 }
 
-/* Rewrites a whole number at text[0..n) that does not fit 64 bits as a floating one of about the same size. Returns the length
- * of the number, rewritten or not; 0: there is none. */
+/* Rewrites an integer at text[0..n) that does not fit in 64 bits as a floating-point number of about the same value. Returns
+ * the
+ * length of the number, rewritten or not; 0: there is none. */
 static size_t shorten_integer(char *text, size_t n)
 {
     static const char most[] = "9223372036854775807";
@@ -162,8 +163,9 @@ static size_t shorten_integer(char *text, size_t n)
     return n_all;
 }
 
-/* Rewrites numbers that Python writes, but JSON or its reader do not have. No value that is read here is an infinity or a NaN.
- * The usual whole number beyond 64 bits is model_max_length, 10^30 for tokenizers without a limit. */
+/* Rewrites numbers that Python writes, but that JSON or its reader do not support. No value that is used here is an infinity or
+ * a
+ * NaN. An integer beyond 64 bits is usually model_max_length, 10^30 for tokenizers without a limit. */
 static void settle_numbers(char *text, size_t n)
 {
     bool quoted = false;
@@ -204,7 +206,7 @@ aerie_status ae_convert_read_json(const ae_convert *c, const char *name, json_t 
     return status;
 }
 
-/* Path of config.json in the checkpoint's folder; NULL if memory is short. */
+/* Returns the path of config.json in the checkpoint's folder; NULL if memory is short. */
 static const char *beside(ae_convert *c)
 {
     char *path = ae_convert_path_in(c, "config.json");

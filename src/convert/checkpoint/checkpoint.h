@@ -1,8 +1,7 @@
 /* checkpoint.h - the state of a conversion, and what all kinds of checkpoints share. Private to src/convert.
- *
- * A kind fills the list of items and the keys. Opening, names, values of config.json, writing rows and the final name are the
- * same for all kinds (convert.c, checkpoint.c, names.c, write.c). A function that fails leaves its message in c->error.
- */
+ * A kind fills the list of items and writes the keys. Opening, names, values of config.json, writing rows and the final name
+ * are
+ * the same for all kinds (convert.c, checkpoint.c, names.c, write.c). A function that fails puts its message into c->error. */
 #ifndef AE_CONVERT_CHECKPOINT_CHECKPOINT_H
 #define AE_CONVERT_CHECKPOINT_CHECKPOINT_H
 
@@ -30,7 +29,7 @@ typedef enum ae_convert_how {
     AE_CONVERT_WHOLE,   /* whole numbers, as I32 */
 } ae_convert_how;
 
-/* The operation on each number. */
+/* What happens to each number. */
 typedef enum ae_convert_change {
     AE_CONVERT_SAME,
     AE_CONVERT_PLUS_ONE,
@@ -44,36 +43,39 @@ typedef struct ae_convert_item {
     ae_convert_how how;
     ae_convert_change change;   /* PLAIN only */
     const ae_st_tensor *from;   /* PLAIN, ROTATED and WHOLE */
-    const ae_st_tensor *const *parts; /* PLAIN: [n_stack] one tensor for each matrix of the stack, in place of `from` */
-    const uint64_t *starts;     /* PLAIN: [n_parts + 1] `parts` lie one below the other; the first row of each, and all rows */
+    const ae_st_tensor *const *parts; /* PLAIN: [n_stack] a tensor for each matrix of the stack, instead of `from` */
+    const uint64_t *starts;     /* PLAIN: [n_parts + 1] `parts` are stacked vertically: the first row of each, then the number
+                                 * of rows */
     uint32_t n_parts;           /* with `starts` */
-    const ae_st_tensor *beside; /* PLAIN: has the second half of each row, `from` the first; matrices of one shape */
+    const ae_st_tensor *beside; /* PLAIN: has the second half of each row, and `from` the first; both matrices have the same
+                                 * shape */
     uint64_t first;             /* index of the first element of `from` */
     uint64_t stack_step, row_step,
-        step; /* distances, in elements of `from`, between matrices, rows and numbers; 0: they are contiguous */
+        step; /* distances in elements of `from` between matrices, rows and numbers; 0: contiguous */
     const uint32_t *row_from, *column_from; /* PLAIN: [rows], [columns] index of each in `from`; NULL: the same order */
-    const float *factors;       /* PLAIN: [rows] factor of each row of a matrix; NULL: none */
+    const float *factors;       /* PLAIN: [rows] factor of each row; NULL: none */
     const float *values;        /* VALUES: [rows * columns] */
     const int64_t *ids;         /* IDS: [columns] */
     uint64_t n_stack, rows, columns; /* n_stack 0: two dimensions; rows 0: one dimension */
     uint32_t head_dim, n_rot;   /* ROTATED: rows of a head; the first n_rot of them are rotated */
-    bool f32;                   /* stays F32, whatever type the matrices have */
-    bool f16;                   /* F16 if the matrices are Q8_0 */
-    bool floating;              /* F16 if the matrices are, else F32 */
-    uint32_t n_zero;            /* PLAIN: the first matrices of the stack are zeros, which `from` lacks */
-    bool fourth;                /* a stack of single rows, which is the fourth dimension */
-    float plus;                 /* PLAIN: is added to each number */
-    uint32_t kernel;            /* the columns are [3][kernel][kernel], which are dimensions of their own; 0: they are not */
+    bool f32;                   /* written as F32, whatever type the matrices have */
+    bool f16;                   /* written as F16 if the matrices are Q8_0 */
+    bool floating;              /* written as F16 if the matrices are F16, else as F32 */
+    uint32_t n_zero;            /* PLAIN: this many matrices at the start of the stack are zeros, which `from` lacks */
+    bool fourth;                /* a stack of single rows whose index is the fourth dimension */
+    float plus;                 /* PLAIN: added to each number */
+    uint32_t kernel;            /* the columns are [3][kernel][kernel], written as separate dimensions; 0: they are not */
     uint32_t type;              /* ae_type in the new file */
 } ae_convert_item;
 
 /* A kind of checkpoint; the functions are called in this order. */
 typedef struct ae_convert_kind {
-    /* Reads names and sizes. Sets *mine to false if the checkpoint is of another kind; the error says what was looked for. */
+    /* Reads names and sizes. Sets *mine to false if the checkpoint is of another kind; then the error says what is missing. */
     aerie_status (*detect)(ae_convert *c, bool *mine);
     aerie_status (*plan)(ae_convert *c);                            /* calls ae_convert_add for each tensor; sets out_type */
     aerie_status (*keys)(const ae_convert *c, ae_gguf_writer *w);   /* writes all keys, general.architecture included */
-    aerie_status (*check)(ae_convert *c);                           /* checks the complete file in c->writer; may replace it */
+    aerie_status (*check)(ae_convert *c);                           /* checks the complete file in c->writer, and may
+                                                                     * replace it */
 } ae_convert_kind;
 
 extern const ae_convert_kind ae_convert_drafter_head, ae_convert_encoder_kind, ae_convert_decoder, ae_convert_adapter_kind,
@@ -82,7 +84,7 @@ extern const ae_convert_kind ae_convert_drafter_head, ae_convert_encoder_kind, a
 struct ae_convert {
     ae_convert_options options;
     const ae_convert_kind *kind;
-    aerie_error *error; /* the running call's; may be NULL */
+    aerie_error *error; /* of the current call; may be NULL */
     ae_arena arena;
     const char *path;        /* path of the checkpoint, as given */
     const char *config_path; /* for messages; "" if there is none */
@@ -95,12 +97,12 @@ struct ae_convert {
     size_t n_items, capacity;
     uint32_t out_type;
     uint64_t out_bytes;
-    ae_gguf_writer *writer; /* the complete output, which gets its name when all checks are done */
+    ae_gguf_writer *writer; /* the complete output, which is renamed when all checks have passed */
 
     /* drafter heads */
-    ae_model *target; /* also that of an adapter; NULL: not given */
+    ae_model *target; /* the model for a head or an adapter; NULL: not given */
     ae_convert_head head;
-    const char *head_kind; /* ae_dhead_kind_name or similar, once the file was read back */
+    const char *head_kind; /* name of the head's kind, set when the file is read back */
     ae_convert_check check;
 
     /* encoders */
@@ -110,10 +112,10 @@ struct ae_convert {
     ae_convert_tower tower;
     const struct ae_mmproj_family *tower_family;
 
-    bool is_adapter; /* by the names of its tensors or by adapter_config.json */
+    bool is_adapter; /* as shown by the names of its tensors or by adapter_config.json */
     ae_convert_adapter adapter;
 
-    /* models; their rotation is in `head` */
+    /* models only; their rotation is in `head` */
     const struct ae_convert_arch *arch;
     ae_convert_model model;
 };
@@ -121,12 +123,13 @@ struct ae_convert {
 /* ---- checkpoint.c: the files, config.json --------------------------------------------------------------- */
 
 aerie_status ae_convert_no_memory(const ae_convert *c, const char *what);
-/* Reports progress; CANCELLED if the caller wants to stop. */
+/* Reports progress. Returns CANCELLED if the caller wants to stop. */
 aerie_status ae_convert_step(const ae_convert *c, const char *step, uint64_t done, uint64_t total);
 aerie_status ae_convert_open_tensors(ae_convert *c);
 aerie_status ae_convert_read_config(ae_convert *c);
-/* These read values by key, first from the layer's part, then from the whole config. If the key is absent or null, *value
- * stays. */
+/* These read a value by its key, first from the layer's part, then from the whole config. *value is unchanged if the key is
+ * absent or
+ * null. */
 const json_t *ae_convert_value(const ae_convert *c, const char *key);
 aerie_status ae_convert_u32(const ae_convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value);
 aerie_status ae_convert_need_u32(const ae_convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value);
@@ -134,7 +137,7 @@ aerie_status ae_convert_real(const ae_convert *c, const json_t *value, const cha
 aerie_status ae_convert_bool(const ae_convert *c, const char *key, bool *value, bool *given);
 /* Reads a string; NULL if the key is absent or has no string. */
 const char *ae_convert_text(const ae_convert *c, const char *key);
-/* Path of a file in the checkpoint's folder, to be freed with ae_free; NULL if memory is short. */
+/* Returns the path of a file in the checkpoint's folder, to be freed with ae_free; NULL if memory is short. */
 char *ae_convert_path_in(const ae_convert *c, const char *name);
 /* Reads a text file as base/text.h does; the text is to be freed with ae_free. */
 aerie_status ae_convert_read_text(const ae_convert *c, const char *path, char **text, size_t *n);
@@ -143,26 +146,27 @@ aerie_status ae_convert_read_json(const ae_convert *c, const char *name, json_t 
 
 /* ---- names.c: one name for each tensor ---------------------------------------------------------------------- */
 
-/* The beginning of a name, and what replaces it. */
+/* The beginning of a name, and its replacement. */
 typedef struct ae_convert_rename {
     const char *old, *instead;
 } ae_convert_rename;
 
 /* Reads the tensors' names, and applies the renames in order, each once. */
 aerie_status ae_convert_read_names(ae_convert *c, const ae_convert_rename *renames, size_t n);
-/* Sorts the entries, whose names have changed. FORMAT: two have the same. */
+/* Sorts the entries after their names have changed. FORMAT: two have the same name. */
 aerie_status ae_convert_sort_names(const ae_convert *c);
-/* Replaces the beginning of what follows "layers.N.", by the first of the list that fits; the list ends with `old` NULL. */
+/* Replaces the beginning of what follows "layers.N." by the first matching entry of the list, which ends with `old` NULL. */
 aerie_status ae_convert_rename_parts(ae_convert *c, const ae_convert_rename *parts);
 /* Finds a tensor and marks it as used; NULL if it is absent. */
 const ae_st_tensor *ae_convert_take(ae_convert *c, const char *name);
 const ae_st_tensor *ae_convert_look(const ae_convert *c, const char *name);
 ae_convert_entry *ae_convert_find(const ae_convert *c, const char *name);
-/* Returns the first tensor that was neither taken nor is among the names that are known to be unneeded; NULL: there is none. */
+/* Returns the first tensor that was not taken and is not among the names that are known to be unneeded; NULL: there is none. */
 const ae_convert_entry *ae_convert_unused(const ae_convert *c, const char *const *unneeded, size_t n);
 /* Writes the shape as "[3, 4]" to out [128]. */
 const char *ae_convert_shape(const ae_st_tensor *t, char out[128]);
-/* FORMAT unless the tensor has the shape [rows, columns], or with rows 0 [columns]. why: explains the shape in the message. */
+/* Returns FORMAT unless the tensor has the shape [rows, columns], or with rows 0 [columns]. why: explains the shape in the
+ * message. */
 aerie_status ae_convert_check_shape(const ae_convert *c, const ae_st_tensor *t, uint64_t rows, uint64_t columns,
                                     const char *why);
 
@@ -184,28 +188,28 @@ void ae_convert_put_text(ae_convert_keys *k, const char *suffix, const char *val
 void ae_convert_put_array(ae_convert_keys *k, const char *suffix, ae_gguf_type element, const void *values, size_t n);
 /* Writes a key by its whole name. */
 void ae_convert_put_name(ae_convert_keys *k, const char *name, const char *value);
-/* Writes general.*: architecture, name, and the quantization version if there is one. */
+/* Writes general.*: architecture, name, and the quantization version if known. */
 void ae_convert_put_general(ae_convert_keys *k, const ae_convert *c);
-/* Returns the model's name; in out if it is the last part of the checkpoint's path. */
+/* Returns the model's name, which is stored in `out` if it is the last part of the checkpoint's path. */
 const char *ae_convert_name(const ae_convert *c, char out[128]);
 
 /* ---- write.c -------------------------------------------------------------------------------------------- */
 
-/* Adds a tensor to write, with the type that suits `how` and c->out_type. The name is copied. */
+/* Adds a tensor to be written, with the type that follows from `how` and c->out_type. Copies the name. */
 aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item);
 /* Writes a complete file beside the output, under a temporary name (ae_gguf_writer_part). */
 aerie_status ae_convert_write(ae_convert *c, ae_gguf_writer **out);
-/* Converts elements [first, first + n) to numbers. Returns false if the tensor is not of a floating (or, for ids, whole)
- * type. */
+/* Converts elements [first, first + n) to floats. Returns false if the tensor's type is not a float (or, for ids, an
+ * integer). */
 bool ae_convert_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n);
 bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t n);
 
 /* ---- scaled_weights.c: weights as codes and scales ---------------------------------------------------------------- */
 
-/* Types that no file has: numbers that are products of codes and scales. */
+/* Types that exist in no file: numbers that are products of codes and scales. */
 #define AE_CONVERT_FP8 AE_ST_DTYPE_COUNT
 #define AE_CONVERT_MXFP4 ((ae_st_dtype)(AE_ST_DTYPE_COUNT + 1))
-/* Replaces the entries of such tensors; they get the names of plain ones. Their scales count as used. */
+/* Replaces the entries of such tensors by entries with plain names. Their scales count as used. */
 aerie_status ae_convert_read_scales(ae_convert *c);
 /* Computes the numbers of a tensor of those types. */
 void ae_convert_scaled_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n);
@@ -220,13 +224,13 @@ aerie_status ae_convert_put_vocab(const ae_convert *c, ae_gguf_writer *w);
 
 /* ---- head_*.c ------------------------------------------------------------------------------------------- */
 
-/* Weight or bias of block b of Medusa head j, or, if b < 0, of its output; NULL if there is none. */
+/* Returns weight or bias of block b of Medusa head j, or, if b < 0, of its output; NULL if there is none. */
 const ae_st_tensor *ae_convert_head_medusa(ae_convert *c, uint32_t j, int b, const char *part);
 aerie_status ae_convert_head_detect(ae_convert *c, bool *mine);
 aerie_status ae_convert_head_taps(ae_convert *c);
 aerie_status ae_convert_head_ids(ae_convert *c);
 aerie_status ae_convert_head_rope(ae_convert *c);
-/* Computes divisors that turn YaRN's usual ramp into the one that the checkpoint asks for. */
+/* Computes divisors that turn the default ramp of YaRN into that of the checkpoint. */
 aerie_status ae_convert_yarn_divisors(ae_convert *c);
 /* Writes the keys rope.*. */
 void ae_convert_put_rope(ae_convert_keys *k, const ae_convert_head *h);
@@ -235,8 +239,9 @@ aerie_status ae_convert_head_target(ae_convert *c);
 aerie_status ae_convert_head_same(const ae_convert *c, const ae_st_tensor *t, const ae_gguf_tensor *of_target, bool *same);
 aerie_status ae_convert_head_plan(ae_convert *c);
 aerie_status ae_convert_head_keys(const ae_convert *c, ae_gguf_writer *w);
-/* Checks that the file can be loaded and fits the target. With options.self_check the head is tried, and the file is written
- * again if another reading of the checkpoint is better. */
+/* Checks that the file can be loaded and fits the target. With options.self_check tries the head, and writes the file again if
+ * another
+ * interpretation of the checkpoint is better. */
 aerie_status ae_convert_head_check(ae_convert *c);
 
 #endif

@@ -46,7 +46,7 @@ void ae_convert_put_name(ae_convert_keys *k, const char *name, const char *value
     if (k->status == AERIE_OK) k->status = ae_gguf_writer_string(k->w, name, value, k->error);
 }
 
-/* Returns the last part of the checkpoint's path that can serve as a name. */
+/* Returns the last part of the checkpoint's path that is usable as a name. */
 const char *ae_convert_name(const ae_convert *c, char out[128])
 {
     size_t n = strlen(c->path), from;

@@ -1,5 +1,4 @@
-/* names.c - gives the tensors of a checkpoint names that do not depend on its producer, and finds tensors that were not
- * used. */
+/* names.c - gives the tensors of a checkpoint names that do not depend on its producer, and finds unused tensors. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +26,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const ae_convert_entry *)a)->name, ((const ae_convert_entry *)b)->name);
 }
 
-/* Two tensors that are the same part are refused. */
+/* Refuses two tensors for the same part. */
 aerie_status ae_convert_sort_names(const ae_convert *c)
 {
     if (c->n_entries) qsort(c->entries, c->n_entries, sizeof *c->entries, by_name);

@@ -1,16 +1,14 @@
-/* options.h - what a caller asks of a conversion (convert/convert.h), and what is known about a checkpoint once it has been
- * detected.
- *
- * Owns nothing: strings and lists are lent by the caller until ae_convert_free. The kinds of checkpoints are drafter heads
+/* options.h - the options of a conversion (convert/convert.h), and what is detected about each kind of checkpoint.
+ * Owns nothing: strings and lists are borrowed from the caller until ae_convert_free. The kinds of checkpoints are drafter
+ * heads
  * (head.h, docs/heads.md), encoders (model/encoder.c, docs/embeddings.md), models (model/arch.h, docs/converting.md), their
- * vision encoders (model/mmproj.h, docs/vision.md) and LoRA adapters (model/adapter.c, docs/adapters.md).
- */
+ * vision encoders (model/mmproj.h, docs/vision.md) and LoRA adapters (model/adapter.c, docs/adapters.md). */
 #ifndef AE_CONVERT_CHECKPOINT_OPTIONS_H
 #define AE_CONVERT_CHECKPOINT_OPTIONS_H
 
 #include "convert/checkpoint/head.h"
 
-/* The value of an option; AUTO leaves the decision to the checkpoint. */
+/* Value of an option; AUTO leaves the decision to the checkpoint. */
 typedef enum ae_convert_choice {
     AE_CONVERT_AUTO,
     AE_CONVERT_NO,
@@ -20,19 +18,19 @@ typedef enum ae_convert_choice {
 /* Reports that `done` of `total` (bytes or positions) are finished. Returning false cancels. step: "writing" or "checking". */
 typedef bool ae_convert_progress(void *user, const char *step, uint64_t done, uint64_t total);
 
-/* Strings and lists are lent until ae_convert_free. Zeros are the defaults; only checkpoint and output must be set. */
+/* Strings and lists are borrowed until ae_convert_free. Zeros are the defaults; only checkpoint and output must be set. */
 typedef struct ae_convert_options {
     const char *checkpoint; /* a folder or a file */
     const char *output;     /* the GGUF file to write */
-    const char *config;     /* config.json; NULL: beside the checkpoint */
+    const char *config;     /* path of config.json; NULL: beside the checkpoint */
     const char *name;       /* general.name; NULL: the last part of the checkpoint's path */
     uint32_t type;          /* type of matrices (ae_type); AE_CONVERT_TYPE_AUTO: f16, or bf16 if the checkpoint has it */
-    const char *const *skip; /* [n_skip] tensors whose name contains one of these are left out */
+    const char *const *skip; /* [n_skip] leave out tensors whose names contain one of these */
     size_t n_skip;
-    const char *pre; /* models: tokenizer.ggml.pre; NULL: detected */
+    const char *pre; /* models: value of tokenizer.ggml.pre; NULL: detected */
     bool mmproj;     /* convert the folder's vision encoder and projector, not its text model */
-    bool mtp;        /* models: write MTP blocks even if other programs cannot load the file with them */
-    ae_convert_choice pairs; /* the checkpoint rotates neighbouring rows of q and k (YES) or halves (NO, and AUTO) */
+    bool mtp;        /* models: write MTP blocks even if other programs then cannot load the file */
+    ae_convert_choice pairs; /* the checkpoint rotates neighbouring rows of q and k (YES), or halves (NO and AUTO) */
     aerie_log log;
     ae_convert_progress *progress;
     void *user; /* passed to progress */
@@ -40,7 +38,7 @@ typedef struct ae_convert_options {
     const char *cpu_level; /* as in aerie_model_params */
 
     /* Drafter heads */
-    const char *target; /* the model that the head drafts for, or that the adapter changes; NULL: not given */
+    const char *target; /* the model for which the head drafts, or which the adapter changes; NULL: not given */
     bool tokenizer;     /* copy the target's tokenizer into the file */
     int producer;       /* ae_convert_producer, or AE_CONVERT_PRODUCER_AUTO */
     ae_convert_taps taps_are;
@@ -50,7 +48,7 @@ typedef struct ae_convert_options {
     bool self_check;          /* compare the head's predictions with the target's */
     const char *check_text;   /* [n_check_text] the text for the self-check; NULL: a built-in one */
     size_t n_check_text;
-    const char *check_path;   /* the file that it came from, for messages; NULL: not from a file */
+    const char *check_path;   /* the text's file, for messages; NULL: not from a file */
 } ae_convert_options;
 
 #define AE_CONVERT_TYPE_AUTO UINT32_MAX
@@ -63,7 +61,7 @@ typedef struct ae_convert_family ae_convert_family;
 /* Facts about an encoder's checkpoint. */
 typedef struct ae_convert_encoder {
     uint32_t n_embd, n_layers, n_heads, n_ff, n_ctx, n_vocab, n_types;
-    uint32_t n_skipped; /* rows of the table of positions that come before the first used one */
+    uint32_t n_skipped; /* rows of the position table before the first used one */
     const ae_convert_family *family;
     double norm_eps, rope_base;
     ae_pooling pooling; /* NONE: not given */
@@ -74,7 +72,7 @@ typedef struct ae_convert_encoder {
 typedef struct ae_convert_adapter {
     const char *arch; /* the target's */
     double alpha;     /* adapter.lora.alpha */
-    uint32_t n_pairs, rank; /* matrices that it changes; the largest rank */
+    uint32_t n_pairs, rank; /* number of matrices that it changes; the largest rank */
 } ae_convert_adapter;
 
 /* Facts about a vision encoder. */
@@ -82,7 +80,7 @@ typedef struct ae_convert_tower {
     const char *class, *type; /* such as "Gemma3ForConditionalGeneration" and "gemma3" */
     uint32_t n_embd, n_layers, n_heads, head_dim, n_ff, n_out; /* n_out: the text model's width */
     uint32_t image_size, patch, merge;
-    bool deep[128]; /* [n_layers] blocks whose rows the text model's first layers take */
+    bool deep[128]; /* [n_layers] blocks whose rows are added in the text model's first layers */
 } ae_convert_tower;
 
 /* Facts about a model's folder. */
@@ -90,8 +88,8 @@ typedef struct ae_convert_model {
     const char *class, *arch; /* such as "LlamaForCausalLM" and "llama" */
     uint32_t n_embd, n_layers, n_heads, n_kv_heads, head_dim, n_ctx, n_vocab;
     uint32_t n_experts; /* 0: none */
-    uint32_t n_chunks;  /* smaller experts of a layer, each for a group of the others; 0: none */
-    uint32_t n_groups;  /* groups of recurrent layers */
+    uint32_t n_chunks;  /* number of small experts in a layer, each of which serves a group of the others; 0: none */
+    uint32_t n_groups;  /* number of groups in recurrent layers */
     uint32_t n_ahead;   /* number of MTP blocks to write */
 } ae_convert_model;
 

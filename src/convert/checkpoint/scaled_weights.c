@@ -1,14 +1,12 @@
 /* scaled_weights.c - computes the numbers of weights that a checkpoint stores as small codes and scales.
- *
- * Owns the meaning of two formats. FP8: a tensor NAME of F8_E4M3 or F8_E5M2, and NAME_scale_inv or NAME_scale, which multiplies
- * it: one number, or a grid of numbers for blocks of weight_block_size (the last ones may be smaller), or else for equal parts.
+ * Owns the interpretation of two formats. FP8: a tensor NAME of F8_E4M3 or F8_E5M2, multiplied by NAME_scale_inv or NAME_scale:
+ * one number, or a grid of numbers for blocks of weight_block_size (the last ones may be smaller), or else for equal parts.
  * DeepSeek V4 has NAME.scale for NAME.weight. Scales of U8 or F8_E8M0 are exponents. MXFP4: two codes in each byte, the first
  * in the low bits, and an exponent for each group of 32: NAME_blocks [matrices, rows, groups, 16] and NAME_scales [matrices,
- * rows, groups] in gpt-oss, NAME_packed [rows, columns / 2] and NAME_scale [rows, groups] by compressed-tensors (Kimi K3),
- * NAME.weight and NAME.scale of these shapes in DeepSeek V4.
- * Other code sees a normal tensor with a type that no file has (ae_convert_scaled). Sources: transformers'
- * integrations/finegrained_fp8.py and mxfp4.py.
- */
+ * rows, groups] in gpt-oss, NAME_packed [rows, columns / 2] and NAME_scale [rows, groups] from compressed-tensors (Kimi K3),
+ * NAME.weight and NAME.scale with these shapes in DeepSeek V4.
+ * Other code sees a normal tensor with a type that exists in no file (ae_convert_scaled). Sources: transformers'
+ * integrations/finegrained_fp8.py and mxfp4.py. */
 #include <math.h>
 #include <string.h>
 
@@ -19,7 +17,7 @@ typedef struct scaled {
     ae_st_tensor tensor; /* must come first: ae_convert_floats gets a pointer to it */
     const ae_st_tensor *codes, *scales;
     uint64_t rows, columns;                /* of one matrix */
-    uint64_t block_rows, block_columns;    /* of the blocks that share a scale */
+    uint64_t block_rows, block_columns;    /* size of the blocks that share a scale */
     uint64_t scale_columns, matrix_scales; /* scales in a row of blocks, scales of a matrix */
 } scaled;
 
@@ -44,7 +42,7 @@ static bool is_exponents(const ae_st_tensor *t)
     return t->dtype == AE_ST_U8 || t->dtype == AE_ST_F8_E8M0;
 }
 
-/* Scale number i; for MXFP4 half of it, because codes are stored doubled. */
+/* Returns scale number i; for MXFP4 half of it, because codes are stored doubled. */
 static float scale_at(const scaled *s, uint64_t i)
 {
     float scale = 0.0f;
@@ -122,7 +120,7 @@ static aerie_status read_block_size(const ae_convert *c, uint64_t size[2])
     return AERIE_OK;
 }
 
-/* Returns the number of blocks of that size that cover n. */
+/* Returns the number of blocks of this size that cover n. */
 static uint64_t parts(uint64_t n, uint64_t size)
 {
     return n / size + (n % size != 0);
@@ -179,7 +177,7 @@ static aerie_status set_mxfp4(const ae_convert *c, scaled *s)
     return AERIE_OK;
 }
 
-/* A matrix whose codes lie two in a byte. */
+/* Describes a matrix with two codes in each byte. */
 static aerie_status set_packed(const ae_convert *c, scaled *s)
 {
     const ae_st_tensor *t = s->codes, *scales = s->scales;
@@ -197,7 +195,8 @@ static aerie_status set_packed(const ae_convert *c, scaled *s)
 
 typedef aerie_status set_fn(const ae_convert *c, scaled *s);
 
-/* Finds the scales of a tensor, and what it is. `beside`: in what its name differs; NULL: it has none. */
+/* Finds the scales of a tensor, and its format. `beside`: the suffix by which the scales' name differs; NULL: the tensor has no
+ * scales. */
 static ae_convert_entry *scales_of(const ae_convert *c, const ae_convert_entry *e, set_fn **set, const char **beside)
 {
     static const struct {
@@ -239,7 +238,7 @@ aerie_status ae_convert_read_scales(ae_convert *c)
         scales->used = true;
         e->tensor = &s->tensor;
     }
-    /* only now, since names are found by their order */
+    /* done at the end, because entries are found by their sorted names */
     for (size_t i = 0; i < c->n_entries; i++) {
         ae_convert_entry *e = &c->entries[i];
         if (e->tensor->dtype != AE_CONVERT_MXFP4 || !ends_with(e->name, "_packed")) continue;

@@ -1,4 +1,4 @@
-/* write.c - the new file: the list of its tensors, and their numbers, row by row. The kinds of checkpoints write the keys. */
+/* write.c - the new file: the list of its tensors, and their numbers, row by row. Each kind of checkpoint writes its keys. */
 #include <math.h>
 #include <string.h>
 
@@ -51,7 +51,8 @@ bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t
 
 /* ---- The list ------------------------------------------------------------------------------------------- */
 
-/* Checks that what will be read lies within the tensor. Sizes are products of a file's numbers, so each step is checked. */
+/* Checks that the elements to be read are inside the tensor. Sizes are products of a file's numbers, so each step is
+ * checked. */
 static aerie_status check_room(const ae_convert *c, const ae_convert_item *item, const ae_st_tensor *t)
 {
     const uint64_t counts[] = {item->parts ? 1 : item->n_stack - item->n_zero, item->rows, item->columns};
@@ -86,7 +87,7 @@ aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item)
     else if (!item->rows || item->f32 || (item->floating && c->out_type != AE_TYPE_F16)) to->type = AE_TYPE_F32;
     else if (item->how == AE_CONVERT_UNIT || (item->f16 && c->out_type == AE_TYPE_Q8_0)) to->type = AE_TYPE_F16;
     else to->type = c->out_type;
-    /* such weights are MXFP4 already, which holds them exactly in less space than a wider type */
+    /* such weights are MXFP4 already, which stores them exactly in less space than a wider type */
     const ae_st_tensor *of = to->parts ? to->parts[0] : to->from;
     const bool wide = to->type == AE_TYPE_F16 || to->type == AE_TYPE_BF16 || to->type == AE_TYPE_Q8_0;
     if (of && of->dtype == AE_CONVERT_MXFP4 && to->step == 1 && !to->column_from && wide) to->type = AE_TYPE_MXFP4;
@@ -95,7 +96,7 @@ aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item)
 
 /* ---- Tensors -------------------------------------------------------------------------------------------- */
 
-/* Rows that are not a multiple of a type's block get another type: q8_0 if it fits, else f16. */
+/* Chooses another type for rows that are not a multiple of the type's block: q8_0 if it fits, else f16. */
 static void settle_type(ae_convert *c, ae_convert_item *item, size_t *n_other)
 {
     if (ae_type_row_bytes(item->type, item->columns)) return;
@@ -127,7 +128,8 @@ static aerie_status describe(ae_convert *c, ae_gguf_writer *w)
     return AERIE_OK;
 }
 
-/* For rotated rows: within each head the new row 2i is the old row i, and 2i + 1 is i + n_rot/2; the others stay. */
+/* Returns the source row of a row of q or k: within each head, new row 2i is old row i, and 2i + 1 is i + n_rot/2; the others
+ * stay. */
 static uint64_t old_row(const ae_convert *c, const ae_convert_item *item, uint64_t row)
 {
     const uint64_t in_head = row % item->head_dim, half = item->n_rot / 2;
@@ -135,7 +137,7 @@ static uint64_t old_row(const ae_convert *c, const ae_convert_item *item, uint64
     return row - in_head + in_head / 2 + (in_head % 2 ? half : 0);
 }
 
-/* The part that has a row, of parts that lie one below the other. */
+/* Returns the index of the part, among vertically stacked parts, that contains a row. */
 static uint32_t part_of(const ae_convert_item *item, uint64_t row)
 {
     uint32_t lo = 0, hi = item->n_parts;
@@ -202,7 +204,7 @@ static bool read_row(const ae_convert *c, const ae_convert_item *item, uint64_t 
     }
 }
 
-/* Returns the source tensor, for messages; NULL: the numbers do not come from a tensor. */
+/* Returns the source tensor, for messages; NULL: the numbers come from no tensor. */
 static const ae_st_tensor *source(const ae_convert_item *item)
 {
     return item->parts ? item->parts[0] : item->from;

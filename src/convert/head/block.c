@@ -1,10 +1,8 @@
 /* block.c - checkpoints of block drafters: z-lab's DFlash and DFlash2, DeepSpec's DFlash and DSpark, speculators' DSpark,
- * AngelSpec's DFly, NVIDIA's LiLiCorr (the rest of that: lattice.c).
- *
- * They are recognised by hidden_norm, a norm of fused features outside layers, beside fc. Layers have Qwen3's names. Rows of q
- * and k are not reordered, since the file rotates by halves as well. Settings are in dflash_config or beside everything else.
- * Taps are outputs of layers; the file counts inputs, which are one higher (docs/heads.md).
- */
+ * AngelSpec's DFly, NVIDIA's LiLiCorr (lattice.c has its other parts).
+ * They are recognized by fc and hidden_norm, a norm of fused features outside the layers. Layers have Qwen3's names. Rows of q
+ * and k are not reordered, since the file also rotates by halves. Settings are in dflash_config or at the top level.
+ * Taps are outputs of layers; the file counts inputs, which are one higher (docs/heads.md). */
 #include <stdio.h>
 #include <string.h>
 
@@ -54,7 +52,7 @@ static aerie_status read_factor(const ae_convert *c, const char *key, double *va
     return ae_convert_real(c, json, key, 0, 1e6, value);
 }
 
-/* Reads the outputs of layers that are tapped; -1 is the embedding. speculators list inputs. */
+/* Reads the numbers of the layers whose outputs are tapped; -1 is the embedding. speculators lists inputs. */
 static aerie_status read_taps(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
@@ -83,7 +81,7 @@ static aerie_status read_taps(ae_convert *c)
     return AERIE_OK;
 }
 
-/* Which layers have a window: all, or those that layer_types names. */
+/* Reads which layers have a window: all, or those that layer_types names. */
 static aerie_status read_window(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
@@ -100,7 +98,8 @@ static aerie_status read_window(ae_convert *c)
     return AERIE_OK;
 }
 
-/* Both kinds of DeepSpec's drafters read their blocks from the anchor; z-lab's and speculators' do not. */
+/* Sets whether the block starts at the anchor: it does in both of DeepSpec's drafters, but not in those of z-lab and
+ * speculators. */
 static aerie_status read_anchor(ae_convert *c)
 {
     const json_t *list = json_object_get(c->config, "architectures"), *item;
@@ -144,7 +143,7 @@ static aerie_status read_convs(ae_convert *c)
                    c->config_path, (unsigned)h->conv_group, (unsigned)h->n_embd);
 }
 
-/* The parts of a kind that DFlash lacks. */
+/* Reads the parts of other kinds that DFlash lacks. */
 static aerie_status read_kind(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
@@ -230,7 +229,7 @@ static aerie_status plan_layer(ae_convert *c, uint32_t i)
     return AERIE_OK;
 }
 
-/* The convolution around a sublayer. */
+/* Plans the convolution around a sublayer. */
 static aerie_status plan_conv(ae_convert *c, uint32_t i, const char *from, const char *to)
 {
     const ae_convert_head *h = &c->head;
@@ -251,7 +250,7 @@ static aerie_status plan_conv(ae_convert *c, uint32_t i, const char *from, const
     return ae_convert_copy(c, &wanted, 1);
 }
 
-/* A table of the candidate selector; rows after the vocabulary are padding. */
+/* Plans a table of the candidate selector; rows after the vocabulary are padding. */
 static aerie_status plan_codebook(ae_convert *c, const char *from, const char *to)
 {
     const ae_convert_head *h = &c->head;
@@ -278,7 +277,7 @@ static aerie_status plan_pairs(ae_convert *c)
     return plan_codebook(c, "successor_codebook", "selector_successor.weight");
 }
 
-/* DFly: the numbers that mix the taps, and the correction, which may be missing. */
+/* DFly: plans the numbers that mix the taps, and the correction, which is optional. */
 static aerie_status plan_fusion(ae_convert *c)
 {
     const ae_convert_head *h = &c->head;

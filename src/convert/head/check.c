@@ -1,14 +1,15 @@
-/* check.c - --self-check: does the head predict what the target does, and would another reading of the checkpoint predict it
- * better?
- *
- * The target runs over a text once, which gives the token that it would choose after each position. The head predicts the same,
+/* check.c - --self-check: checks whether the head predicts what the target does, and whether another interpretation of the
+ * checkpoint
+ * would predict it better.
+ * The target runs over a text once, which gives the token that it would choose after each position. The head predicts the same
  * from true features and the text's own tokens (teacher forcing): one step ahead from a true row, and two and three steps ahead
- * from the rows that it feeds itself. Wrong taps, the wrong start of the residual and the wrong order of rows of q and k show
- * at the first step, wrong feedback from the second on. What options decide is not searched. Another reading is taken only if
- * it clearly gives the target's choices more probability at the same positions (three standard deviations of the mean
- * difference of log-probabilities), because probabilities react long before answers do: on a real head, taps that are one layer
- * off cost 0.04 of the answers, which 364 positions do not distinguish from chance.
- */
+ * from rows that it produced itself. Wrong taps, a wrong start of the residual and a wrong order of rows of q and k show
+ * at the first step, wrong feedback from the second on. What options decide is not searched. Another interpretation is used
+ * only
+ * if it clearly gives the target's choices more probability at the same positions (three standard deviations of the mean
+ * difference of log-probabilities), because probabilities react long before answers do: on a real head, taps that are off by
+ * one
+ * layer cost 0.04 of the answers, which 364 positions do not distinguish from chance. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,7 @@ typedef struct checker {
     ae_tokens tokens;
     int32_t own[MAX_TOKENS]; /* the target's choice after token i */
     bool has_own;
-    ae_gguf_writer *turned; /* a file with rows in the other order, which never gets a name; NULL: not written yet */
+    ae_gguf_writer *turned; /* a file with rows in the other order, which never gets a final name; NULL: not written yet */
 } checker;
 
 static int32_t best(const float *x, uint32_t n)
@@ -76,7 +77,7 @@ static aerie_status read_text(checker *k)
                    o->check_path ? o->check_path : "the text", (unsigned)k->n_tokens, MIN_TOKENS, MAX_TOKENS);
 }
 
-/* Runs over the text, exporting the taps of the head. The first run also finds the target's choices. */
+/* Runs the target over the text and exports the head's taps. The first run also finds the target's choices. */
 static aerie_status run_target(checker *k, const ae_dhead *head, ae_engine **out)
 {
     const ae_dhead_hparams *h = &head->hparams;
@@ -177,7 +178,7 @@ static aerie_status ask(checker *k, const ae_dhead *head, score *s)
     return status;
 }
 
-/* Measures the head that results from reading the checkpoint as `how` says. */
+/* Measures the head with the interpretation `how`. */
 static aerie_status measure(checker *k, const ae_convert_head *how, score *s)
 {
     ae_convert *c = k->c;
@@ -209,7 +210,7 @@ static aerie_status measure(checker *k, const ae_convert_head *how, score *s)
 
 /* ---- The search ------------------------------------------------------------------------------------------ */
 
-/* Whether `other` gives the target's choices clearly more probability than `now` does at depths from..to. */
+/* Returns whether `other` clearly gives the target's choices more probability than `now` does, at depths from..to. */
 static bool is_better(const score *now, const score *other, uint32_t from, uint32_t to)
 {
     double sum = 0, squares = 0;
@@ -225,7 +226,7 @@ static bool is_better(const score *now, const score *other, uint32_t from, uint3
     return mean > 0.005 && mean > 3 * sqrt(fmax(variance, 0) / n); /* a NaN is not better */
 }
 
-/* Takes `other` instead of *how if it is better. */
+/* Replaces *how by `other` if that is better. */
 static aerie_status try_other(checker *k, ae_convert_head *how, score *now, const ae_convert_head *other, uint32_t from,
                               uint32_t to, bool *changed)
 {
@@ -242,7 +243,7 @@ static aerie_status try_other(checker *k, ae_convert_head *how, score *now, cons
     return status;
 }
 
-/* Moves all taps one layer down or up. Returns false if one would be outside the target. */
+/* Moves all taps one layer down or up. Returns false if a tap would leave the target. */
 static bool shift(ae_convert_head *how, int by)
 {
     for (uint32_t i = 0; i < how->n_taps; i++) {
@@ -279,7 +280,7 @@ static aerie_status search_once(checker *k, ae_convert_head *how, score *now, bo
     return AERIE_OK;
 }
 
-/* Reports what is now read differently from the rules of feature_layers.c and detect.c. */
+/* Reports which parts are now interpreted differently from the rules of feature_layers.c and detect.c. */
 static void say_change(const ae_convert *c, const ae_convert_head *was, const ae_convert_head *is)
 {
     if (was->n_taps && was->taps[0] != is->taps[0])

@@ -1,5 +1,6 @@
-/* detect.c - which kind of head a checkpoint holds, who wrote it, and its sizes: from tensors where they show it, otherwise
- * from the config. */
+/* detect.c - finds the kind of a head, the program that wrote it, and its sizes: from the tensors if they show it, else from
+ * the
+ * config. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,7 +153,7 @@ static aerie_status read_fc_norm(ae_convert *c)
     return AERIE_OK;
 }
 
-/* The option decides; otherwise the config, otherwise the producer's default. */
+/* Sets the start of the residual: by the option, else by the config, else by the producer's default. */
 static aerie_status read_residual(ae_convert *c)
 {
     const ae_convert_choice given = c->options.norm_before_residual;
@@ -161,7 +162,7 @@ static aerie_status read_residual(ae_convert *c)
     return given == AE_CONVERT_AUTO ? ae_convert_bool(c, "norm_before_residual", normed, NULL) : AERIE_OK;
 }
 
-/* norm_output: with SpecForge, whether the output head reads normed rows; with others, what is fed back. */
+/* Interprets norm_output: in SpecForge it says whether the output head reads normed rows, elsewhere which rows are fed back. */
 static aerie_status read_feedback(ae_convert *c)
 {
     const ae_convert_choice given = c->options.feedback_post;
@@ -180,7 +181,7 @@ static aerie_status read_feedback(ae_convert *c)
 
 /* ---- Vocabulary ------------------------------------------------------------------------------------------ */
 
-#define MAX_PADDING 1024 /* most rows by which checkpoints and GGUF files of one vocabulary may differ */
+#define MAX_PADDING 1024 /* checkpoints and GGUF files with one vocabulary may differ by this many rows */
 
 static aerie_status settle_vocab(ae_convert *c)
 {
@@ -201,7 +202,7 @@ static aerie_status settle_vocab(ae_convert *c)
     return AERIE_OK;
 }
 
-/* Number of rows of the output head: its own, or the target's. */
+/* Sets the number of rows of the output head: its own, or the target's. */
 static aerie_status settle_draft(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
@@ -233,8 +234,9 @@ aerie_status ae_convert_head_vocab(ae_convert *c)
 
 /* ---- Kinds -------------------------------------------------------------------------------------------------- */
 
-/* P-EAGLE: a learned vector stands for the taps of mask rows. Where the config does not say how far it was trained, it is 8,
- * the default of those who train it. */
+/* P-EAGLE: a learned vector replaces the taps of mask rows. If the config does not say how far ahead it was trained, assumes 8,
+ * the
+ * default of the training programs. */
 static aerie_status read_masks(ae_convert *c)
 {
     static const char *const keys[] = {"mask_token_id", "pard_token", "ptd_token_id"};
@@ -289,7 +291,7 @@ static aerie_status detect_eagle(ae_convert *c)
                    (unsigned)h->n_target_embd, c->options.target, (unsigned)c->target->hparams.n_embd);
 }
 
-/* The names are those of Medusa itself, or of vLLM. */
+/* Accepts Medusa's own names, and those of vLLM. */
 const ae_st_tensor *ae_convert_head_medusa(ae_convert *c, uint32_t j, int b, const char *part)
 {
     static const char *const prefixes[] = {"", "medusa_head.", "medusa_heads.", "heads."};
@@ -304,7 +306,7 @@ const ae_st_tensor *ae_convert_head_medusa(ae_convert *c, uint32_t j, int b, con
     if (b < 0) snprintf(name, sizeof name, "lm_heads.%u.%s", (unsigned)j, part);
     else snprintf(name, sizeof name, "blocks.%u.layers.%d.%s", (unsigned)j, b, part);
     const ae_st_tensor *t = ae_convert_take(c, name);
-    return t || b >= 0 ? t : ae_convert_take(c, "lm_head.weight"); /* vLLM: one for all of them */
+    return t || b >= 0 ? t : ae_convert_take(c, "lm_head.weight"); /* vLLM: all heads share it */
 }
 
 static aerie_status detect_medusa(ae_convert *c)
@@ -343,7 +345,7 @@ static aerie_status detect_medusa(ae_convert *c)
                    (unsigned)h->n_embd, c->options.target, (unsigned)c->target->hparams.n_embd);
 }
 
-/* Tried in this order, once each, so that model.midlayer.x becomes layers.0.x. */
+/* Applied in this order, once each, so that model.midlayer.x becomes layers.0.x. */
 static const ae_convert_rename renames[] = {
     {"draft_model.", ""},
     {"model.", ""},

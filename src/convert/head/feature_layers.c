@@ -1,9 +1,7 @@
 /* feature_layers.c - which layers of the target a head taps, numbered by the layer whose input is tapped.
- *
  * There are two numberings, since the input of layer i is the output of layer i - 1. All are converted to inputs, 0 to L; L is
- * after the last layer, before the final norm. EAGLE's own choice is 2, L/2, L-3 as inputs, which other programs write as the
- * outputs 1, L/2-1, L-4.
- */
+ * after the last layer, before the final norm. EAGLE's own choice is inputs 2, L/2, L-3, which other programs write as outputs
+ * 1, L/2-1, L-4. */
 #include <string.h>
 
 #include "convert/checkpoint/checkpoint.h"
@@ -34,8 +32,8 @@ static aerie_status read_list(const ae_convert *c, tap_list *list)
     return AERIE_OK;
 }
 
-/* Whether three ids are EAGLE's choice, in the numbering of inputs (0) or outputs (1), for a target of L layers. L = 0: for any
- * L that fits. */
+/* Returns whether three ids are EAGLE's choice for a target of L layers, as inputs (minus 0) or outputs (1). L = 0: for any
+ * L. */
 static bool is_usual(const tap_list *list, uint32_t minus, uint32_t n_layers)
 {
     const uint32_t *id = list->items;
@@ -80,8 +78,9 @@ static aerie_status use_default(ae_convert *c)
     return AERIE_OK;
 }
 
-/* The feature is the input of the target's output head. The format has no such tap, so the tap after the last layer is used,
- * with the target's final norm, and a unit matrix if there is no fc. */
+/* Handles a head whose feature is the input of the target's output head. The format has no such tap, so the tap after the last
+ * layer is
+ * used, with the target's final norm, and a unit matrix if there is no fc. */
 static aerie_status use_last(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
@@ -103,7 +102,7 @@ static aerie_status use_last(ae_convert *c)
     return AERIE_OK;
 }
 
-/* Checks fc.weight [n_embd, n_taps * n_target_embd]. */
+/* Checks that fc.weight is [n_embd, n_taps * n_target_embd]. */
 static aerie_status check_width(ae_convert *c)
 {
     ae_convert_head *h = &c->head;

@@ -1,8 +1,6 @@
-/* ids.c - d2t: which token of the target each row of the head's output stands for, as absolute ids.
- *
- * Checkpoints hold offsets (target id = draft id + d2t) or ids; t2d marks the target's tokens that have a row. The right
- * reading of d2t is the one that gives distinct ids in the vocabulary that agree with t2d; if both do, offsets.
- */
+/* ids.c - d2t: the token of the target for each row of the head's output, as absolute ids.
+ * Checkpoints store offsets (target id = draft id + d2t) or ids; t2d marks the target's tokens that have a row. The right
+ * interpretation of d2t is the one that gives distinct ids within the vocabulary that agree with t2d; if both do, offsets. */
 #include <string.h>
 
 #include "convert/checkpoint/checkpoint.h"
@@ -26,7 +24,7 @@ static int64_t target_id(const map *m, size_t i, reading how)
     return __builtin_add_overflow(m->raw[i], (int64_t)i, &id) ? -1 : id;
 }
 
-/* NULL if this reading is consistent; otherwise what is wrong, with the row and the id. */
+/* Returns NULL if this interpretation is consistent; otherwise what is wrong, with the row and the id. */
 static const char *check(const ae_convert_head *h, const map *m, reading how, size_t *row, int64_t *id)
 {
     memset(m->seen, 0, h->n_vocab);
@@ -74,7 +72,7 @@ static aerie_status settle(ae_convert *c, map *m)
     return AERIE_OK;
 }
 
-/* t2d alone is enough: rows are in the order of tokens. */
+/* Derives the ids from t2d alone: rows are in the order of tokens. */
 static aerie_status from_marks(ae_convert *c, const map *m)
 {
     ae_convert_head *h = &c->head;
@@ -155,6 +153,6 @@ aerie_status ae_convert_head_ids(ae_convert *c)
     AE_TRY(m.d2t ? read_map(c, &m) : from_marks(c, &m));
     bool same = h->n_draft == h->n_vocab;
     for (uint32_t i = 0; same && i < h->n_draft; i++) same = h->ids[i] == (int64_t)i;
-    if (same) h->ids = NULL; /* all tokens in order: no map is needed */
+    if (same) h->ids = NULL; /* all tokens in order, so no map is needed */
     return AERIE_OK;
 }

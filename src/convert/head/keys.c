@@ -48,7 +48,7 @@ static void put_tokenizer(ae_convert_keys *k, const ae_convert *c)
     for (size_t i = 0; i < ae_gguf_n_kv(gguf) && k->status == AERIE_OK; i++) {
         const ae_gguf_kv *kv = ae_gguf_kv_at(gguf, i);
         const bool mask = kv->key.n == sizeof mask_key - 1 && !memcmp(kv->key.data, mask_key, kv->key.n);
-        if (mask && ae_dhead_has_blocks(c->head.kind)) continue; /* the drafter's own is written */
+        if (mask && ae_dhead_has_blocks(c->head.kind)) continue; /* the drafter's own mask token is written instead */
         if (kv->key.n > 10 && memcmp(kv->key.data, "tokenizer.", 10) == 0) k->status = ae_gguf_writer_copy(k->w, kv, k->error);
     }
 }

@@ -1,8 +1,7 @@
-/* lattice.c - checkpoints of LiLiCorr: what they have more than DFlash's (block.c), settings in dflash_config's lilicorr_*.
- *
+/* lattice.c - checkpoints of LiLiCorr: the parts that DFlash's (block.c) lack, with settings in dflash_config's lilicorr_*.
  * Two spellings are in use: numbered parts of sequential modules, and named ones (up_proj, down_proj, feature_norm). Queries,
- * keys and values are one matrix there, three here. Source: NVIDIA/TensorRT-LLM (modeling_lilicorr.py, Apache 2.0).
- */
+ * keys and values are one matrix in the checkpoint, and three in the file. Source: NVIDIA/TensorRT-LLM (modeling_lilicorr.py,
+ * Apache 2.0). */
 #include <stdio.h>
 #include <string.h>
 
@@ -54,7 +53,7 @@ aerie_status ae_convert_numbers(ae_convert *c, const char *from, const char *to,
     return ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .rows = rows, .columns = columns, .f32 = true});
 }
 
-/* Queries, keys and values, which are `part` (weight or bias) of in_proj together. */
+/* Plans queries, keys and values, which are stacked in `part` (weight or bias) of in_proj. */
 static aerie_status plan_joint(ae_convert *c, uint32_t i, const char *part, uint64_t columns)
 {
     static const char names[] = "qkv";

@@ -55,7 +55,8 @@ static aerie_status plan_layer(ae_convert *c, uint32_t i)
         {"mlp.gate_proj", "ffn_gate", h->n_ff, e, "intermediate_size, hidden_size", false, false},
         {"mlp.up_proj", "ffn_up", h->n_ff, e, "intermediate_size, hidden_size", false, false},
         {"mlp.down_proj", "ffn_down", e, h->n_ff, "hidden_size, intermediate_size", false, false},
-        {"input_layernorm", "attn_norm", 0, e, "hidden_size", false, false}, /* the first layer's: plan_eagle3 */
+        /* the first layer's norm is planned by plan_eagle3 */
+        {"input_layernorm", "attn_norm", 0, e, "hidden_size", false, false},
     };
     const size_t n = sizeof list / sizeof *list - !i;
     for (size_t k = 0; k < n; k++) {
@@ -95,7 +96,7 @@ static aerie_status plan_each_norm(ae_convert *c)
     return AERIE_OK;
 }
 
-/* Plans the target's final norm as the norm of the only tap (feature_layers.c: use_last). */
+/* Plans the target's final norm as the norm of the only tap (use_last in feature_layers.c). */
 static aerie_status plan_last_norm(ae_convert *c)
 {
     const uint32_t n = c->head.n_target_embd;
@@ -148,7 +149,8 @@ static aerie_status plan_eagle3(ae_convert *c)
 
 /* ---- Tables -------------------------------------------------------------------------------------------- */
 
-/* Checks the rows for the target's vocabulary: a checkpoint may have more padding than the GGUF file, but not less. */
+/* Checks the number of rows against the target's vocabulary: a checkpoint may have more padding than the GGUF file, but not
+ * less. */
 static aerie_status check_table(const ae_convert *c, const ae_st_tensor *t, uint32_t rows)
 {
     char shape[128];
@@ -213,7 +215,7 @@ aerie_status ae_convert_head_output(ae_convert *c)
                        c->path, (unsigned)h->n_embd, (unsigned)h->n_target_embd);
     }
     AE_TRY(check_table(c, t, h->n_draft));
-    /* without an own output, the own embedding would be used for it */
+    /* without an own output, its own embedding would serve as the output */
     const bool tied_to_own = ae_dhead_has_blocks(h->kind) && h->embedding;
     if (c->target && !narrow && !h->ids && h->n_draft == h->n_vocab && !tied_to_own) {
         AE_TRY(ae_convert_head_same(c, t, c->target->output, &same));
@@ -223,7 +225,7 @@ aerie_status ae_convert_head_output(ae_convert *c)
     return ae_convert_add(c, &(ae_convert_item){.name = "output.weight", .from = t, .rows = h->n_draft, .columns = h->n_embd});
 }
 
-/* The target's vocabulary counts; ids beyond it are padding of the checkpoint. */
+/* Fits the tables to the target's vocabulary; ids beyond it are padding of the checkpoint. */
 static aerie_status fit_vocab(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
@@ -235,7 +237,7 @@ static aerie_status fit_vocab(ae_convert *c)
     if (!h->ids && h->n_draft == h->n_vocab) {
         if (h->n_vocab > of_target) {
             h->n_draft = of_target;
-        } else { /* all rows of the head, in their order */
+        } else { /* all rows of the head, in order */
             h->ids = ae_arena_alloc(&c->arena, h->n_draft, sizeof *h->ids);
             if (!h->ids) return ae_convert_no_memory(c, "d2t");
             for (uint32_t i = 0; i < h->n_draft; i++) h->ids[i] = i;
@@ -295,7 +297,7 @@ static uint32_t choose_type(const ae_convert *c)
 
 static aerie_status check_unused(const ae_convert *c)
 {
-    /* Training leaves these in a checkpoint; inference does not need them. */
+    /* Only training uses these. */
     static const char *const unneeded[] = {"t2d", "verifier_lm_head.weight", "verifier_norm.weight", "rotary_emb.inv_freq",
                                            "layers.0.self_attn.rotary_emb.inv_freq"};
     const ae_convert_entry *e = ae_convert_unused(c, unneeded, sizeof unneeded / sizeof *unneeded);
@@ -335,7 +337,7 @@ aerie_status ae_convert_head_plan(ae_convert *c)
     case AE_DHEAD_DFLASH2:
     case AE_DHEAD_DFLY:
     case AE_DHEAD_LILICORR: AE_TRY(ae_convert_block_plan(c)); break;
-    default: break; /* these are converted as models, or as parts of models */
+    default: break; /* these are converted as models or as parts of models */
     }
     if (h->kind != AE_DHEAD_MEDUSA) {
         AE_TRY(ae_convert_head_embedding(c));

@@ -1,9 +1,8 @@
-/* rope.c - the rotation of heads and models: base, scaling, and divisors of its frequencies if a scaling has no name in GGUF.
- *
+/* rope.c - the rotation of heads and models: base, scaling, and divisors of the frequencies for scalings without a name in
+ * GGUF.
  * Sources: rope_scaling of transformers (modeling_rope_utils.py), YaRN (arXiv 2309.00071), Llama 3.1. ae_model_rope_freqs reads
- * a file's keys: it divides by rope_freqs first, and then applies linear scaling, or YaRN with ramps from 32 turns to 1, at
- * whole pairs. Other ramps are therefore written as divisors.
- */
+ * a file's keys: it divides by rope_freqs first, and then applies linear scaling, or YaRN with ramps from 32 turns to 1, with
+ * ends at whole pairs. Other ramps are therefore written as divisors. */
 #include <math.h>
 #include <string.h>
 
@@ -12,8 +11,9 @@
 
 static const double pi = 3.14159265358979323846;
 
-/* rope_scaling, or rope_parameters in newer configs; if these differ by kind of layer, those of layers that see everything.
- * NULL if there is none. */
+/* Returns rope_scaling, or rope_parameters in newer configs; if they differ by kind of layer, those of layers without a window.
+ * NULL:
+ * there is none. */
 static const json_t *scaling_of(const ae_convert *c)
 {
     const json_t *json = ae_convert_value(c, "rope_scaling");
@@ -48,7 +48,7 @@ static aerie_status make_divisors(ae_convert *c)
     return h->divisors ? AERIE_OK : ae_convert_no_memory(c, "the frequencies of the rotation");
 }
 
-/* Llama 3: long wavelengths are stretched, short ones kept, those in between blended. */
+/* Reads Llama 3's scaling: stretches long wavelengths, keeps short ones, and blends those in between. */
 static aerie_status read_llama3(ae_convert *c, const json_t *scaling)
 {
     ae_convert_head *h = &c->head;
@@ -71,13 +71,13 @@ static aerie_status read_llama3(ae_convert *c, const json_t *scaling)
     return AERIE_OK;
 }
 
-/* Returns the pair that turns `turns` times within the original context. */
+/* Returns the pair that makes `turns` turns within the original context. */
 static double yarn_pair(const ae_convert_head *h, double turns)
 {
     return h->n_rot * ae_log((double)h->rope_n_ctx_orig / (turns * 2 * pi)) / (2 * ae_log(h->rope_base));
 }
 
-/* Returns the share of the stretched frequency in pair i. */
+/* Returns how much of pair i's frequency is stretched. */
 static double yarn_share(const ae_convert_head *h, uint32_t i, double fast, double slow, bool whole)
 {
     double lo = yarn_pair(h, fast), hi = yarn_pair(h, slow);
@@ -88,7 +88,7 @@ static double yarn_share(const ae_convert_head *h, uint32_t i, double fast, doub
     return y < 0 ? 0 : y > 1 ? 1 : y;
 }
 
-/* Reads the factor of cos and sin, which files of heads do not store. */
+/* Reads the factor of cosine and sine, which files of heads do not store. */
 static aerie_status read_magnitude(ae_convert *c, const json_t *scaling)
 {
     const double usual = 1 + 0.1 * ae_log(c->head.rope_factor);
@@ -119,7 +119,7 @@ static aerie_status read_yarn(ae_convert *c, const json_t *scaling)
     h->rope_type = "yarn";
     h->rope_n_ctx_orig = (uint32_t)n_ctx;
     h->rope_beta_fast = fast, h->rope_beta_slow = slow, h->rope_whole = whole;
-    if ((fast == 32 && slow == 1 && whole) || c->arch) return AERIE_OK; /* for models see ae_convert_plan_rope */
+    if ((fast == 32 && slow == 1 && whole) || c->arch) return AERIE_OK; /* for models ae_convert_plan_rope does it */
     return ae_convert_yarn_divisors(c);
 }
 
@@ -148,7 +148,8 @@ static aerie_status read_scaling(ae_convert *c, const json_t *scaling)
         h->rope_type = "linear";
         return need(c, scaling, "factor", 1, 1e6, &h->rope_factor);
     }
-    if (c->arch && strcmp(type, "dynamic") == 0 && json_object_get(scaling, "alpha")) { /* Hunyuan's changes only the base */
+    /* Hunyuan's "dynamic" changes only the base */
+    if (c->arch && strcmp(type, "dynamic") == 0 && json_object_get(scaling, "alpha")) {
         double alpha = 1;
         AE_TRY(need(c, scaling, "alpha", 1e-3, 1e9, &alpha));
         h->rope_base *= ae_pow(alpha, (double)h->head_dim / (h->head_dim - 2.0));

@@ -1,4 +1,4 @@
-/* target.c - the model that a head drafts for: its sizes, and whether the head's embedding and output repeat the model's. */
+/* target.c - the model that a head drafts for: reads its sizes, and compares its embedding and output with the head's. */
 #include <math.h>
 
 #include "convert/checkpoint/checkpoint.h"
@@ -14,8 +14,9 @@ aerie_status ae_convert_head_target(ae_convert *c)
                    c->options.target, c->target->hparams.arch);
 }
 
-/* Relative rounding error of a format with so many bits. Measured: 0.08 at 4.5 bits, 0.005 at 8.5. The tolerance is twice that,
- * and at least what other 16-bit formats may have lost. */
+/* Returns the tolerance for a format: twice the relative rounding error at its bits per weight (measured: 0.08 at 4.5 bits,
+ * 0.005 at
+ * 8.5), and at least the loss of other 16-bit formats. */
 static double tolerance(const ae_gguf_tensor *t)
 {
     const double bits = 8.0 * (double)t->bytes / ((double)t->ne[0] * (double)t->ne[1]);

@@ -1,12 +1,9 @@
-/* adapter.c - LoRA adapters as PEFT saves them (adapter_config.json, adapter_model.safetensors) to the GGUF file that --lora
- * takes.
- *
- * Owns: which pair of the checkpoint belongs to which matrix of the target, and the scale. The target (--target) says the
+/* adapter.c - converts LoRA adapters of PEFT (adapter_config.json, adapter_model.safetensors) to the GGUF file for --lora.
+ * Owns the assignment of the checkpoint's pairs to the target's matrices, and the scale. The target (--target) determines the
  * architecture, and with it the rules that name matrices (archs.c), the shapes, and the order of rows of queries and keys.
- * Does not own: running adapters (engine/weights/adapter.h). Invariant: every tensor of the checkpoint is written or refused by
- * its name, so no part of an adapter is lost in silence. Sources: PEFT's LoraConfig and its names of tensors; llama.cpp's
- * convert_lora_to_gguf.py for the file.
- */
+ * Does not own running adapters (engine/weights/adapter.h). Invariant: every tensor of the checkpoint is written, or refused by
+ * name, so no part of an adapter is silently lost. Sources: PEFT's LoraConfig and its names of tensors; llama.cpp's
+ * convert_lora_to_gguf.py for the file. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +18,7 @@ static aerie_status fail_config(const ae_convert *c, const char *what)
     return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: %s", c->config_path, what);
 }
 
-/* Refuses what changes the product B A x by more than a factor. */
+/* Refuses settings that change the product B A x by more than a factor. */
 static aerie_status check_config(const ae_convert *c)
 {
     static const char *const switches[] = {"use_dora", "use_qalora", "fan_in_fan_out", "use_bdlora"};
@@ -47,7 +44,9 @@ static aerie_status check_config(const ae_convert *c)
     return AERIE_OK;
 }
 
-/* PEFT scales by alpha / r, or with use_rslora by alpha / sqrt(r); GGUF files mean alpha / r by the rank of each pair. */
+/* Reads alpha. PEFT scales by alpha / r, or with use_rslora by alpha / sqrt(r); readers of GGUF files by alpha / r, with the
+ * rank of
+ * each pair. */
 static aerie_status read_alpha(ae_convert *c)
 {
     uint32_t rank = 0;
@@ -94,7 +93,7 @@ static const ae_convert_rule *find_rule(const ae_convert_rule *rules, const char
     return NULL;
 }
 
-/* Returns the matrix of the target that `base` ("layers.3.self_attn.q_proj") is; NULL: none. name [96]: its name. */
+/* Returns the matrix of the target for `base` ("layers.3.self_attn.q_proj"), and its name in name [96]; NULL: there is none. */
 static const ae_gguf_tensor *find_matrix(const ae_convert *c, const char *base, const ae_convert_rule **rule, uint32_t *layer,
                                          char *name)
 {
@@ -125,8 +124,9 @@ static aerie_status add(ae_convert *c, const char *matrix, const char *part, ae_
     return ae_convert_add(c, &item);
 }
 
-/* Returns the rotation of a model's layers; NULL: none of them turns. Rows of all its layers are in the order that suits it,
- * also of those that do not turn. */
+/* Returns the rotation of a model's layers; NULL: none of them rotates. All layers have their rows in the order for this
+ * rotation, even
+ * those that do not rotate. */
 static const ae_rope *rope_of(const ae_model *model)
 {
     for (uint32_t i = 0; i < model->hparams.n_layers; i++)
@@ -205,7 +205,7 @@ static aerie_status adapter_keys(const ae_convert *c, ae_gguf_writer *w)
     return k.status;
 }
 
-/* The plan compared all shapes with the target's. */
+/* Needs no checks: the plan has compared all shapes with the target's. */
 static aerie_status adapter_check(ae_convert *c)
 {
     (void)c;

@@ -1,12 +1,13 @@
-/* arch.h - models of Hugging Face folders, as data: which class is which architecture, and what its tensors and the values of
- * config.json become. Private to src/convert.
- *
+/* arch.h - tables for models in Hugging Face folders: the architecture of each class, and what happens to its tensors and to
+ * the
+ * values of config.json. Private to src/convert.
  * A rule renames one tensor of a layer (layers.N.FROM to blk.N.TO), with .weight and with .bias unless it is exact. Rules of an
- * architecture come before those that all share. A tensor is taken by the first rule that matches, so an architecture may give
- * a name another meaning. Shapes are not listed: what config.json leaves open is checked by binding the new file like any
- * model, before it gets its name. Sources: the models' own code in transformers; names and keys of GGUF files as llama.cpp
- * reads them.
- */
+ * architecture come before those that all share. The first rule that matches a tensor counts, so an architecture may give a
+ * name
+ * another meaning. Shapes are not listed: sizes that config.json leaves open are checked by binding the new file like any
+ * model, before it gets its final name. Sources: the models' own code in transformers; names and keys of GGUF files as
+ * llama.cpp
+ * reads them. */
 #ifndef AE_CONVERT_MODEL_ARCH_H
 #define AE_CONVERT_MODEL_ARCH_H
 
@@ -15,12 +16,12 @@
 typedef enum ae_convert_rule_kind {
     AE_RULE_PLAIN,
     AE_RULE_F32,       /* stays F32 */
-    AE_RULE_Q,         /* rows of queries or keys: reordered if the architecture rotates neighbours */
+    AE_RULE_Q,         /* rows of queries or keys, which are reordered if the architecture rotates neighbours */
     AE_RULE_K,
-    AE_RULE_EXPERTS,   /* the name has "%u" for the expert: one tensor for each, which are stacked */
+    AE_RULE_EXPERTS,   /* one tensor for each expert, which are stacked; the name has "%u" for the expert */
     AE_RULE_STACK,     /* [E, rows, columns] */
     AE_RULE_STACK_T,   /* [E, columns, rows] */
-    AE_RULE_SPLIT,     /* [2 rows, columns]: TO has "%s", for gate (which comes first) and up */
+    AE_RULE_SPLIT,     /* [2 rows, columns]: gate, then up; TO has "%s" for the two */
     AE_RULE_SPLIT_STACK,   /* [E, 2 rows, columns] */
     AE_RULE_SPLIT_STACK_T, /* [E, columns, 2 rows] */
     AE_RULE_TURNS_T,   /* [E, columns, 2 rows]: gate and up alternate */
@@ -31,11 +32,11 @@ typedef enum ae_convert_rule_kind {
     AE_RULE_DECAY,     /* -exp(x) as a column, or of a matrix, F32 */
     AE_RULE_GROUPS,    /* a vector as a row for each group of ssm.group_count, F32 */
     AE_RULE_CONV,      /* [channels, 1, taps] as [channels, taps], F32 */
-    AE_RULE_CHUNKS,    /* as EXPERTS, of which there are as many as the checkpoint has */
+    AE_RULE_CHUNKS,    /* as EXPERTS, but with as many as the checkpoint has */
     AE_RULE_TURNED,    /* [columns, rows], F32 */
     AE_RULE_TURNED_STACK, /* [E, columns, rows], F32 */
     AE_RULE_WHOLE,     /* whole numbers, I32 */
-    AE_RULE_PADDED,    /* a row for each token; tokens that have none get the first */
+    AE_RULE_PADDED,    /* a row for each token; rows without a token are copies of the first one */
 } ae_convert_rule_kind;
 
 typedef struct ae_convert_rule {
@@ -50,27 +51,28 @@ typedef enum ae_convert_key_kind {
     AE_KEY_BOOL,
 } ae_convert_key_kind;
 
-/* Writes a value of config.json under a key of the architecture; the first name that exists counts. */
+/* Writes a value of config.json under a key of the architecture; the first existing name counts. */
 typedef struct ae_convert_key {
     const char *from[4];
     const char *to;
     ae_convert_key_kind kind;
-    bool nonzero; /* 0 means none, and is not written */
+    bool nonzero; /* 0 means none, so it is not written */
 } ae_convert_key;
 
 /* The properties of an architecture. */
 enum {
-    AE_ARCH_PAIRS = 1 << 0,      /* the architecture rotates neighbours, the checkpoint halves: rows of q and k are reordered */
+    AE_ARCH_PAIRS = 1 << 0,      /* the architecture rotates neighbours and the checkpoint halves, so rows of q and k are
+                                  * reordered */
     AE_ARCH_PLUS_ONE = 1 << 1,   /* the checkpoint stores the weights of norms minus 1 */
-    AE_ARCH_LAYER_NORM = 1 << 2, /* layer norms, whose epsilon has another key */
+    AE_ARCH_LAYER_NORM = 1 << 2, /* layer norms, whose epsilon is under another key */
     AE_ARCH_EXPERTS = 1 << 3,    /* has keys of experts, if there are experts */
     AE_ARCH_SIGMOID = 1 << 4,    /* experts are chosen by sigmoid */
     AE_ARCH_WINDOW = 1 << 5,     /* sliding_window is used */
-    AE_ARCH_NO_ROPE = 1 << 6,    /* keys of a rotation have no meaning */
+    AE_ARCH_NO_ROPE = 1 << 6,    /* keys of the rotation do not apply */
     AE_ARCH_NO_DIVISORS = 1 << 7, /* other programs do not accept rope_freqs.weight */
-    AE_ARCH_OWN_HEADS = 1 << 8,  /* head_count_kv, key_length and value_length are written by more_keys */
+    AE_ARCH_OWN_HEADS = 1 << 8,  /* more_keys writes head_count_kv, key_length and value_length */
     AE_ARCH_AHEAD = 1 << 9,      /* other programs load files with MTP blocks */
-    AE_ARCH_DENOISES = 1 << 10,  /* has a token that stands for those that are not known yet */
+    AE_ARCH_DENOISES = 1 << 10,  /* has a mask token, which stands for unknown tokens */
 };
 
 /* The activation of the architecture's feed-forward blocks. */
@@ -78,7 +80,7 @@ typedef enum ae_convert_activation {
     AE_CONVERT_SILU,
     AE_CONVERT_GELU, /* in its tanh form */
     AE_CONVERT_RELU2,
-    AE_CONVERT_OAI,  /* gpt-oss's SiLU with limits */
+    AE_CONVERT_OAI,  /* gpt-oss's SiLU with clamped inputs */
     AE_CONVERT_SITU, /* Kimi K3's */
 } ae_convert_activation;
 
@@ -88,20 +90,20 @@ typedef struct ae_convert_arch {
     uint32_t flags;
     ae_convert_activation activation;
     const char *activation_key; /* key that names the activation; NULL: any of the usual keys */
-    uint32_t window_period; /* one layer in each period of this length sees everything, unless the file says otherwise */
-    const ae_convert_rule *rules; /* ends with `from` NULL; NULL: no rules of its own */
+    uint32_t window_period; /* one layer of each such period has no window, unless the file says otherwise */
+    const ae_convert_rule *rules; /* ends with `from` NULL; NULL: only the shared rules */
     const ae_convert_key *keys;   /* ends with `to` NULL */
-    const char *aliases;  /* "old=new ...": values that config.json has under another name; NULL: none */
+    const char *aliases;  /* "old=new ...": renames values of config.json; NULL: none */
     const ae_convert_rename *parts; /* beginnings of names within a layer; ends with `old` NULL; NULL: none */
-    const char *defaults; /* JSON of values that config.json may leave out; NULL: nothing unusual */
-    aerie_status (*begin)(ae_convert *c); /* before sizes are read; NULL: nothing */
+    const char *defaults; /* JSON of values that config.json may leave out; NULL: none */
+    aerie_status (*begin)(ae_convert *c); /* called before sizes are read, or NULL */
     aerie_status (*more_keys)(ae_convert_keys *k, const ae_convert *c); /* NULL: none */
     aerie_status (*more_tensors)(ae_convert *c, uint32_t layer);
 } ae_convert_arch;
 
-/* Returns the row with this number; NULL: there are no more. */
+/* Returns row i of the table; NULL: there are no more. */
 const ae_convert_arch *ae_convert_arch_at(size_t i);
-/* archs_late.c: its part of these rows. */
+/* The rows that are in archs_late.c. */
 extern const ae_convert_arch ae_convert_late_archs[];
 extern const size_t ae_convert_n_late_archs;
 extern const ae_convert_rule ae_convert_shared_rules[], ae_convert_global_rules[];
@@ -118,15 +120,16 @@ aerie_status ae_convert_check_ahead(const ae_convert *c, const char *path, aerie
 /* metadata_arch.c */
 aerie_status ae_convert_keys_mistral3(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_minimax(ae_convert_keys *k, const ae_convert *c);
-/* For models that divide the chosen experts' weights by their sum, which their published configuration does not say. */
+/* Writes the key for models that divide the chosen experts' weights by their sum, which their published configuration does not
+ * say. */
 aerie_status ae_convert_keys_renormed(ae_convert_keys *k, const ae_convert *c);
-/* Writes num_shared_experts experts as one. */
+/* Writes keys for num_shared_experts experts as for one large expert. */
 aerie_status ae_convert_keys_shared(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_ernie(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_hunyuan(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_lfm2(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_phi3(ae_convert_keys *k, const ae_convert *c);
-/* Which layers have a window: as layer_types says, or else all but each `period`-th. */
+/* Finds the layers that have a window: as layer_types says, or else all but each `period`-th. */
 void ae_convert_find_windows(const ae_convert *c, uint32_t period, bool *windowed);
 aerie_status ae_convert_keys_gemma(ae_convert_keys *k, const ae_convert *c);
 
@@ -154,7 +157,7 @@ aerie_status ae_convert_tensors_bailing3(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_keys_seeing(ae_convert_keys *k, const ae_convert *c);
 
 /* late.c */
-/* The number of dense layers, which come first, by mlp_layer_types or moe_layer_freq. */
+/* Writes the number of dense layers, which come first, from mlp_layer_types or moe_layer_freq. */
 aerie_status ae_convert_put_dense(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_denoises(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_begin_llada(ae_convert *c);
@@ -196,7 +199,7 @@ aerie_status ae_convert_tensors_switch(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_begin_dots3(ae_convert *c);
 aerie_status ae_convert_keys_dots3(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_dots3(ae_convert *c, uint32_t layer);
-/* The sizes of latent attention's heads. */
+/* Writes the sizes of latent attention's heads. */
 aerie_status ae_convert_put_mla(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_put_mamba(ae_convert_keys *k, const ae_convert *c, const char *taps, const char *state,
                                   const char *heads, const char *dim);

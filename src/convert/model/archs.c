@@ -1,5 +1,5 @@
-/* archs.c - the table of models that can be converted, and the names that they share: data (arch.h). Models with names or
- * layers that few others have are in archs_late.c. */
+/* archs.c - the table of models that can be converted, and the names of tensors that they share (arch.h). Data only.
+ * archs_late.c has the models with names or layers that few others have. */
 #include "convert/model/rules.h"
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
@@ -201,7 +201,7 @@ static const ae_convert_rule kimi_linear[] = {
     EXACT("self_attn.A_log", "ssm_a", DECAY), EXACT("self_attn.dt_bias", "ssm_dt.bias", PLAIN),
     EXACT("block_sparse_moe.gate.e_score_correction_bias", "exp_probs_b.bias", PLAIN),
     SHARED("block_sparse_moe.shared_experts"),
-    /* transformers renames dense blocks, too, when it saves */
+    /* transformers renames the tensors of dense blocks, too, when it saves */
     PLAIN("block_sparse_moe.gate_proj", "ffn_gate"), PLAIN("block_sparse_moe.up_proj", "ffn_up"),
     PLAIN("block_sparse_moe.down_proj", "ffn_down"), END,
 };
@@ -493,7 +493,7 @@ static const ae_convert_arch archs[] = {
      .keys = mla_keys,
      .more_keys = ae_convert_keys_mla,
      .more_tensors = ae_convert_tensors_mla},
-    {.classes = "Mistral4ForCausalLM", /* and Mistral3ForConditionalGeneration whose text is such a model */
+    {.classes = "Mistral4ForCausalLM", /* also the text model of Mistral3ForConditionalGeneration, if it is of this kind */
      .arch = "mistral4",
      .flags = AE_ARCH_EXPERTS | AE_ARCH_OWN_HEADS | AE_ARCH_NO_DIVISORS,
      .keys = mla_keys,

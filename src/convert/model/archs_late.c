@@ -25,7 +25,7 @@ static const ae_convert_rule minimax_m3[] = {
     EXACT("mlp.gate_up_proj.weight", "ffn_%s.weight", SPLIT), END,
 };
 
-/* Tensors of KDA. g_proj and A_log are added by functions. */
+/* Tensors of KDA. Functions add g_proj and A_log. */
 #define KDA                                                                                                                    \
     PLAIN("self_attn.f_a_proj", "ssm_f_a"), PLAIN("self_attn.f_b_proj", "ssm_f_b"), PLAIN("self_attn.f_proj", "ssm_f_a"),      \
         PLAIN("self_attn.b_proj", "ssm_beta"), PLAIN("self_attn.o_norm", "ssm_norm"),                                          \
@@ -66,7 +66,7 @@ static const ae_convert_rule deepseek4[] = {
     PLAIN("ffn.shared_experts.w2", "ffn_down_shexp"), END,
 };
 
-/* Both ways in which folders of RWKV 7 are published; RWKV 6 has its second one's. */
+/* Names of both published forms of RWKV 7; RWKV 6 has those of the second form. */
 static const ae_convert_rename rwkv_parts[] = {
     {"self_attn.time_mixer.", "attention."}, {"self_attn.", "attention."}, {"attn.", "attention."}, {"att.", "attention."},
     {"ffn.", "feed_forward."}, {"attn_norm.", "ln1."}, {"ffn_norm.", "ln2."}, {"pre_ln.", "pre_norm."}, {NULL, NULL}};
@@ -87,7 +87,7 @@ static const ae_convert_rule rwkv6[] = {
     EXACT("feed_forward.time_maa_r", "channel_mix_lerp_r.weight", VECTOR),
     PLAIN("feed_forward.receptance", "channel_mix_receptance"), END,
 };
-/* A projection of low rank: with a bias, or a vector of its own. */
+/* A low-rank projection, with a bias or a separate vector. */
 #define LOW_RANK(x)                                                                                                            \
     EXACT("attention." x "_lora.lora.0.weight", "time_mix_" x "1.weight", F32),                                                \
         EXACT("attention." x "_lora.lora.2.weight", "time_mix_" x "2.weight", F32),                                            \
@@ -129,7 +129,7 @@ static const ae_convert_rule glm5_next[] = {
     EXACT("hc_ffn_base", "hc_ffn_base.weight", F32), EXACT("hc_ffn_scale", "hc_ffn_scale.weight", F32), END,
 };
 
-/* The matrices of a hyper-connection; its norm is added by a function. */
+/* The matrices of a hyper-connection; a function adds its norm. */
 #define HYPER_LOW(half, from)                                                                                                  \
     PLAIN(from ".input_mix_weight_down", "hc_" half "_down"), PLAIN(from ".input_mix_weight_up", "hc_" half "_up"),            \
         PLAIN(from ".block_inject_weight", "hc_" half "_inject")
@@ -268,7 +268,7 @@ const ae_convert_arch ae_convert_late_archs[] = {
      .arch = "llada-moe",
      .flags = AE_ARCH_EXPERTS | AE_ARCH_DENOISES,
      .keys = llada_moe_keys,
-     .defaults = "{\"mask_token_id\":156895}", /* as the model's code has it */
+     .defaults = "{\"mask_token_id\":156895}", /* the model's code has this value */
      .more_keys = ae_convert_keys_denoises},
     {.classes = "RND1 RND1LM",
      .arch = "rnd1",

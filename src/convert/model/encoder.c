@@ -1,10 +1,8 @@
 /* encoder.c - converts encoders of BERT's family, as transformers and sentence-transformers save them.
- *
  * Reads config.json, the tensors, the vocabulary (wordpiece.c), and 1_Pooling/config.json if there is one. A family is a row of
- * a table: the names and shapes of its tensors, and the settings that a GGUF file can express. A BERT classifier with one label
- * becomes a reranker: the pooler is its first layer, the classifier its second. Sources: transformers' BertModel,
- * BertForSequenceClassification and NomicBertModel; names and keys are those that llama.cpp reads.
- */
+ * a table: the names and shapes of its tensors, and the values of settings that a GGUF file implies. A BERT classifier with one
+ * label becomes a reranker: the pooler is its first layer, the classifier its second. Sources: transformers' BertModel,
+ * BertForSequenceClassification and NomicBertModel; names and keys are those that llama.cpp reads. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,7 +27,7 @@ typedef enum width {
 typedef enum kind {
     MATRIX,
     BIASED, /* a matrix with a bias */
-    TABLE,  /* a table of numbers that are added: always F32, because other programs need that */
+    TABLE,  /* a table of numbers that are added, always F32, as other programs need it */
     NORM,   /* weight and bias with n_embd numbers each; old checkpoints call them gamma and beta */
 } kind;
 
@@ -40,12 +38,12 @@ typedef struct part {
 } part;
 
 struct ae_convert_family {
-    const char *model_type, *arch, *title, *marker; /* marker: a tensor that no other family has */
+    const char *model_type, *arch, *title, *marker; /* marker: a tensor that only this family has */
     const char *layer; /* prefix of the names of a layer's tensors */
     const part *outside, *inside;
     size_t n_outside, n_inside;
     bool positions, rope, classifier;
-    bool padded; /* the table of positions starts with rows up to that of the padding token */
+    bool padded; /* the position table has additional rows at the beginning, up to that of the padding token */
     /* settings of config.json that a GGUF file cannot express, with the value that it implies, as JSON */
     const struct fixed {
         const char *key, *value;
@@ -71,7 +69,7 @@ static const part bert_inside[] = {
 };
 static const struct fixed bert_fixed[] = {{"position_embedding_type", "\"absolute\""}};
 
-/* the names of nomic-ai, and those of transformers' own class */
+/* names of nomic-ai, and of transformers' own class */
 static const part nomic_outside[] = {
     {"embeddings.word_embeddings", "token_embd", MATRIX, VOCAB, EMBD},
     {"embeddings.token_type_embeddings", "token_types", TABLE, TYPES, EMBD},
@@ -122,7 +120,7 @@ static const ae_convert_family families[] = {
 
 /* ---- Detecting -------------------------------------------------------------------------------------- */
 
-/* Reads how sentence-transformers pools, if the folder says it. */
+/* Reads how sentence-transformers pools, if the folder has that setting. */
 static aerie_status read_pooling(ae_convert *c, ae_convert_encoder *b)
 {
     static const struct {
@@ -180,7 +178,7 @@ static aerie_status check_settings(const ae_convert *c, const ae_convert_family 
     return AERIE_OK;
 }
 
-/* Reads a size under one of two names. */
+/* Reads a size that may have two names. */
 static aerie_status read_size(const ae_convert *c, const char *key, const char *other, uint32_t most, uint32_t *value)
 {
     return ae_convert_need_u32(c, ae_convert_value(c, key) || !ae_convert_value(c, other) ? key : other, 1, most, value);
@@ -215,8 +213,8 @@ static aerie_status read_sizes(const ae_convert *c, ae_convert_encoder *b)
     return AERIE_OK;
 }
 
-/* Reads the rotation: one base, no scaling. Texts longer than those that the model was trained on would need a scaling, so they
- * are not possible. */
+/* Reads the rotation: one base, without scaling. Texts longer than the training context would need a scaling, so they are
+ * refused. */
 static aerie_status read_rotation(const ae_convert *c, ae_convert_encoder *b)
 {
     const json_t *rope = ae_convert_value(c, "rope_parameters"), *base = json_object_get(rope, "rope_theta");
@@ -295,8 +293,8 @@ static const ae_st_tensor *take(ae_convert *c, const char *from, const char *wha
     return t;
 }
 
-/* Adds a tensor [rows, columns], or with rows 0 [columns]. Numbers that are added are always F32, because other programs need
- * that. */
+/* Adds a tensor [rows, columns], or with rows 0 [columns]. Tables of numbers that are added are always F32, as other programs
+ * need it. */
 static aerie_status add(ae_convert *c, const char *from, const char *to, const char *what, const char *old, uint64_t rows,
                         uint64_t columns, bool f32)
 {

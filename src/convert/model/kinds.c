@@ -1,6 +1,6 @@
-/* kinds.c - models whose layers are of a kind of their own: Gemma 3n, sparse attention by an index, GLM-5.3-Flash, Mamba-1,
- * Falcon-H1, MiniMax-01, Kimi-Linear, Kimi K3, Ling 3; Mistral 4; and the text halves of models that see (arch.h). Keys that
- * depend on several values, and tensors that are put together. Owns nothing.
+/* kinds.c - models with special kinds of layers (arch.h): Gemma 3n, sparse attention by an index, GLM-5.3-Flash, Mamba-1,
+ * Falcon-H1, MiniMax-01, Kimi-Linear, Kimi K3, Ling 3; Mistral 4; and the text models of vision models. Writes keys that depend
+ * on several values, and tensors that are combined from several. Owns nothing.
  * Sources: the models' own code in transformers; names and keys of GGUF files as llama.cpp reads them. */
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 /* ---- Gemma 3n --------------------------------------------------------------------------------------------------- */
 
-/* Returns the number that a share p of normally distributed ones does not exceed. */
+/* Returns the quantile of the normal distribution at probability p. */
 static double normal_quantile(double p)
 {
     double lo = -40, hi = 40;
@@ -22,7 +22,7 @@ static double normal_quantile(double p)
     return (lo + hi) / 2;
 }
 
-/* The share of gates that a layer drops: a number for all layers, or one for each. */
+/* Writes the share of gates that a layer drops, which is one number for all layers or a number for each. */
 static aerie_status put_sparsity(ae_convert_keys *k, const ae_convert *c)
 {
     const json_t *given = ae_convert_value(c, "activation_sparsity_pattern");
@@ -89,7 +89,8 @@ aerie_status ae_convert_tensors_gemma3n(ae_convert *c, uint32_t layer)
 
 /* ---- Sparse attention by an index (DeepSeek V3.2, GLM-5) -------------------------------------------------------- */
 
-/* Which layers choose by their own index: a list, a text of F and S, or all but those that a period leaves out. */
+/* Writes which layers choose positions by their own index: from a list, from a text of F and S, or all but those that a period
+ * skips. */
 static aerie_status put_types(ae_convert_keys *k, const ae_convert *c)
 {
     const json_t *types = ae_convert_value(c, "indexer_types");
@@ -121,7 +122,7 @@ aerie_status ae_convert_keys_indexed(ae_convert_keys *k, const ae_convert *c)
 
 /* ---- GLM-5.3-Flash ---------------------------------------------------------------------------------------------- */
 
-/* What the makers keep in linear_attn_config gets the names under which transformers saves it. */
+/* Gives the values of the published linear_attn_config the names that transformers uses. */
 aerie_status ae_convert_begin_glm5_next(ae_convert *c)
 {
     static const char *const names[][2] = {{"head_dim", "linear_head_dim"}, {"num_heads", "linear_num_heads"},
@@ -134,7 +135,7 @@ aerie_status ae_convert_begin_glm5_next(ae_convert *c)
         json_t *value = json_object_get(own, names[i][0]);
         if (value && json_object_set(to, names[i][1], value)) return ae_convert_no_memory(c, "the configuration");
     }
-    json_object_del(to, "head_dim"); /* the part that rotates, which is none */
+    json_object_del(to, "head_dim"); /* size of the rotated part, of which there is none */
     json_object_del(c->config, "head_dim");
     AE_TRY(ae_convert_need_u32(c, "num_attention_heads", 1, AE_MAX_HEADS, &n_heads));
     n_own = n_heads;
@@ -150,7 +151,7 @@ aerie_status ae_convert_begin_glm5_next(ae_convert *c)
     return AERIE_OK;
 }
 
-/* Which layers attend, and how far the decay of the others may go. */
+/* Writes which layers attend, and the limit of the decay of the others. */
 static aerie_status put_glm5_mixers(ae_convert_keys *k, const ae_convert *c)
 {
     const json_t *types = ae_convert_value(c, "layer_types"), *values = json_is_object(c->layer) ? c->layer : c->config;
@@ -188,7 +189,7 @@ aerie_status ae_convert_keys_glm5_next(ae_convert_keys *k, const ae_convert *c)
     AE_TRY(put_types(k, c));
     AE_TRY(ae_convert_bool(c, "index_kpool_always_select_tail", &tail, NULL));
     ae_convert_put_bool(k, "attention.indexer.kpool_select_tail", tail);
-    ae_convert_put_f32(k, "attention.layer_norm_epsilon", 1e-6); /* of the norm of index keys */
+    ae_convert_put_f32(k, "attention.layer_norm_epsilon", 1e-6); /* epsilon of the index keys' norm */
     AE_TRY(ae_convert_real(c, ae_convert_value(c, "swiglu_limit"), "swiglu_limit", 0, 1e9, &limit));
     for (uint32_t i = 0; i < n && i < AE_MAX_LAYERS; i++) limits[i] = (float)limit;
     if (limit > 0) {
@@ -216,7 +217,7 @@ aerie_status ae_convert_tensors_glm5_next(ae_convert *c, uint32_t layer)
 
 /* ---- Mamba-1 ---------------------------------------------------------------------------------------------------- */
 
-/* inner: width of the mixer, of which the name of a factor and of the rank of time steps are given. */
+/* inner: width of the mixer. expand and dt_rank: names of the values for its factor and for the rank of the time steps. */
 static aerie_status put_mamba1(ae_convert_keys *k, const ae_convert *c, const char *expand, const char *rank)
 {
     const json_t *given = ae_convert_value(c, rank);
@@ -250,7 +251,7 @@ aerie_status ae_convert_keys_jamba(ae_convert_keys *k, const ae_convert *c)
 
 /* ---- Models that see -------------------------------------------------------------------------------------------- */
 
-/* The parts of the rotation, and after how many layers something of a picture joins the stream. */
+/* Writes the sections of the rotation, and how many layers add features of an image to the stream. */
 aerie_status ae_convert_keys_seeing(ae_convert_keys *k, const ae_convert *c)
 {
     const json_t *given = json_object_get(ae_convert_value(c, "rope_parameters"), "mrope_section");
@@ -299,7 +300,7 @@ aerie_status ae_convert_keys_falcon_h1(ae_convert_keys *k, const ae_convert *c)
     return ae_convert_put_mamba(k, c, "mamba_d_conv", "mamba_d_state", "mamba_n_heads", "mamba_d_head");
 }
 
-/* Gives the tensor `name`, which was planned before, the factor of the rows from `first` on, n of them; n 0: of all. */
+/* Multiplies n rows (0: all), from `first` on, of the planned tensor `name` by a factor. */
 static aerie_status multiply(ae_convert *c, const char *name, uint64_t first, uint64_t n, double factor)
 {
     ae_convert_item *item = NULL;
@@ -321,7 +322,7 @@ static aerie_status multiply(ae_convert *c, const char *name, uint64_t first, ui
     return AERIE_OK;
 }
 
-/* A number of config.json, or one of a list; 1 if it is absent. */
+/* Reads a number of config.json, or number i of a list; 1 if it is absent. */
 static aerie_status multiplier(const ae_convert *c, const char *key, size_t i, double *out)
 {
     const json_t *value = ae_convert_value(c, key);
@@ -336,7 +337,7 @@ static aerie_status multiplier(const ae_convert *c, const char *key, size_t i, d
     return ae_convert_real(c, value, key, -1e6, 1e6, out);
 }
 
-/* A layer's weights that take a factor. Weights of the same part take several, one after the other. */
+/* Multiplies a layer's weights by their multipliers. A part with several multipliers is multiplied by each in turn. */
 static aerie_status fold_layer(ae_convert *c, uint32_t layer)
 {
     static const struct {
@@ -359,7 +360,7 @@ static aerie_status fold_layer(ae_convert *c, uint32_t layer)
     AE_TRY(ae_convert_need_u32(c, "mamba_n_heads", 1, AE_MAX_HEADS, &n_heads));
     AE_TRY(ae_convert_need_u32(c, "mamba_d_head", 1, AE_MAX_FF / n_heads, &head_dim));
     AE_TRY(ae_convert_need_u32(c, "mamba_d_state", 1, AE_MAX_EMBD, &n_state));
-    /* rows of z, x, B, C and the time steps */
+    /* rows of z, x, B, C and of the time steps */
     const uint64_t inner = (uint64_t)n_heads * head_dim, n_groups = c->model.n_groups ? c->model.n_groups : 1;
     const uint64_t group = n_state * n_groups;
     const uint64_t rows[] = {inner, inner, group, group, n_heads};
@@ -372,7 +373,8 @@ static aerie_status fold_layer(ae_convert *c, uint32_t layer)
     return AERIE_OK;
 }
 
-/* Multipliers become part of the weights. A head that is the embedding becomes a matrix of its own if its factor is another. */
+/* Multiplies weights by the multipliers. An output head that shares the embedding is written separately if its multiplier
+ * differs. */
 aerie_status ae_convert_tensors_falcon_h1(ae_convert *c, uint32_t layer)
 {
     double embedding, head;
@@ -392,8 +394,9 @@ aerie_status ae_convert_tensors_falcon_h1(ae_convert *c, uint32_t layer)
 
 /* ---- MiniMax-01 ------------------------------------------------------------------------------------------------- */
 
-/* Which layers are linear: "linear_attention" among layer_types, or 0 in the makers' list. The stream's factor is one number in
- * GGUF files. */
+/* Writes which layers are linear: those with "linear_attention" in layer_types, or 0 in the published list. GGUF files have one
+ * factor
+ * for the stream. */
 aerie_status ae_convert_keys_minimax_01(ae_convert_keys *k, const ae_convert *c)
 {
     static const char *const alphas[] = {"full_attn_alpha_factor", "linear_attn_alpha_factor", "mlp_alpha_factor",
@@ -430,7 +433,8 @@ aerie_status ae_convert_keys_minimax_01(ae_convert_keys *k, const ae_convert *c)
 
 /* ---- Kimi-Linear ------------------------------------------------------------------------------------------------ */
 
-/* Whether a layer is latent attention: by layer_types, or by the makers' list, whose first layer is 1. */
+/* Sets *latent to whether a layer has latent attention: by layer_types, or by the published list, which counts layers from
+ * 1. */
 static aerie_status find_latent(const ae_convert *c, uint32_t layer, bool *latent)
 {
     const json_t *types = ae_convert_value(c, "layer_types"), *own = ae_convert_value(c, "linear_attn_config"), *at;
@@ -450,7 +454,7 @@ static aerie_status find_latent(const ae_convert *c, uint32_t layer, bool *laten
                    c->config_path, layer);
 }
 
-/* A number of linear_attn_config, or, as transformers saves it, of the configuration itself. */
+/* Reads a number of linear_attn_config, or of the top level, where transformers saves it. */
 static aerie_status linear_u32(const ae_convert *c, const char *key, const char *flat, uint32_t most, uint32_t *out)
 {
     const json_t *value = json_object_get(ae_convert_value(c, "linear_attn_config"), key);
@@ -478,14 +482,14 @@ aerie_status ae_convert_keys_kimi_linear(ae_convert_keys *k, const ae_convert *c
     const char *block;
     while ((block = json_string_value(json_array_get(blocks, n_dense))) && strcmp(block, "dense") == 0) n_dense++;
     if (blocks && !ae_convert_value(c, "first_k_dense_replace")) ae_convert_put_u32(k, "leading_dense_block_count", n_dense);
-    ae_convert_put_u32(k, "rope.dimension_count", n_rot); /* these values are kept apart, but not rotated */
+    ae_convert_put_u32(k, "rope.dimension_count", n_rot); /* these values are stored separately, but not rotated */
     ae_convert_put_u32(k, "ssm.conv_kernel", taps);
     ae_convert_put_u32(k, "kda.head_dim", dim);
     ae_convert_put_array(k, "attention.head_count_kv", AE_GGUF_U32, n_kv, c->model.n_layers);
     return ae_convert_put_mla(k, c);
 }
 
-/* The taps of queries, keys and values. */
+/* Adds the convolution taps of queries, keys and values. */
 static aerie_status add_taps(ae_convert *c, uint32_t layer)
 {
     static const char names[] = "qkv";
@@ -527,7 +531,7 @@ aerie_status ae_convert_keys_kimi_k3(ae_convert_keys *k, const ae_convert *c)
     return ae_convert_keys_kimi_linear(k, c);
 }
 
-/* A norm's weights and a vector that scores what it gives are used as their product. */
+/* Adds the product of a norm's weights and of the vector that scores the normed rows. */
 static aerie_status add_score(ae_convert *c, const char *in, const char *what, const char *to)
 {
     const uint32_t n = c->model.n_embd;
@@ -578,7 +582,9 @@ aerie_status ae_convert_tensors_kimi_k3(ae_convert *c, uint32_t layer)
 
 /* ---- Ling 3 ----------------------------------------------------------------------------------------------------- */
 
-/* The tensors say it: makers' and transformers' files count groups of layers differently where the last is not whole. */
+/* Returns whether a layer has latent attention. Judges by its tensors, because published files and those of transformers count
+ * groups
+ * of layers differently if the last group is incomplete. */
 static bool is_latent(const ae_convert *c, uint32_t layer)
 {
     char name[64];
@@ -608,7 +614,7 @@ aerie_status ae_convert_keys_bailing3(ae_convert_keys *k, const ae_convert *c)
     uint32_t n_kv[AE_MAX_LAYERS], taps = 4, dim = 0, n_dense = 0;
     double lower = -5;
     for (uint32_t i = 0; i < n && i < AE_MAX_LAYERS; i++) n_kv[i] = is_latent(c, i);
-    /* what transformers saves as head_dim is the part that rotates */
+    /* transformers saves the size of the rotated part as head_dim */
     AE_TRY(ae_convert_need_u32(c, ae_convert_value(c, "linear_head_dim") ? "linear_head_dim" : "head_dim", 1, AE_MAX_HEAD_DIM,
                                &dim));
     AE_TRY(ae_convert_u32(c, "short_conv_kernel_size", 1, 64, &taps));
@@ -660,7 +666,7 @@ aerie_status ae_convert_tensors_bailing3(ae_convert *c, uint32_t layer)
 
 /* ---- Granite Switch --------------------------------------------------------------------------------------------- */
 
-/* One of the layers that config.json counts is the switch, which has no weights. */
+/* Corrects the number of layers: config.json counts the switch as a layer, but it has no weights. */
 aerie_status ae_convert_begin_switch(ae_convert *c)
 {
     json_t *to = json_is_object(c->layer) ? c->layer : c->config;
@@ -710,7 +716,8 @@ aerie_status ae_convert_keys_switch(ae_convert_keys *k, const ae_convert *c)
     return put_ids(k, c, "adapter_substitute_token_ids", "adapters.token_ids_substitute");
 }
 
-/* Returns the order of n rows of heads from halves to neighbours, after `first` rows that stay out; NULL: no memory. */
+/* Returns the order that moves n rows of heads from halves to neighbours, after `first` rows that are left out; NULL: out of
+ * memory. */
 static uint32_t *to_neighbours(ae_convert *c, uint64_t n, uint64_t first)
 {
     const uint32_t d = c->model.head_dim;
@@ -722,7 +729,7 @@ static uint32_t *to_neighbours(ae_convert *c, uint64_t n, uint64_t first)
     return order;
 }
 
-/* Adapters of one matrix: [adapters, 1, rows, columns]. Adapter 0 of the file changes nothing. */
+/* Adds the adapters of one matrix: [adapters, 1, rows, columns]. Adapter 0 in the file changes nothing. */
 static aerie_status add_adapters(ae_convert *c, const char *from, const char *to, bool turned)
 {
     const ae_st_tensor *t = ae_convert_take(c, from);
@@ -738,7 +745,7 @@ static aerie_status add_adapters(ae_convert *c, const char *from, const char *to
                                                 .columns = t->shape[3], .row_from = order});
 }
 
-/* Rows of queries, keys and values in one matrix, of which the first two are reordered. */
+/* Adds the matrix of queries, keys and values, with the rows of queries and keys reordered. */
 static aerie_status add_qkv(ae_convert *c, uint32_t layer)
 {
     const uint64_t d = c->model.head_dim, n_q = c->model.n_heads * d, n_kv = c->model.n_kv_heads * d, n = n_q + 2 * n_kv;

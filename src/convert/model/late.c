@@ -1,8 +1,8 @@
-/* late.c - what the rows of archs_late.c need besides data: values of config.json that they have under other names or in other
- * forms, keys that depend on several values, and tensors that are put together or cut. Owns nothing.
- *
- * What files of an architecture cannot say is refused. Sources: the models' own code, transformers' where it has the class;
- * names and keys of GGUF files as llama.cpp reads them. */
+/* late.c - functions for the rows of archs_late.c: values of config.json with other names or in other forms, keys that depend
+ * on
+ * several values, and tensors that are joined or cut. Owns nothing.
+ * Settings that the architecture's GGUF files cannot express are refused. Sources: the models' own code, or transformers' if it
+ * has the class; names and keys of GGUF files as llama.cpp reads them. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static json_t *values_of(const ae_convert *c)
     return json_is_object(c->layer) ? c->layer : c->config;
 }
 
-/* Gives a value that config.json lacks. Takes `value`. */
+/* Sets a value that config.json lacks. Takes ownership of `value`. */
 static aerie_status set_missing(const ae_convert *c, const char *key, json_t *value)
 {
     if (ae_convert_value(c, key)) json_decref(value);
@@ -38,7 +38,7 @@ aerie_status ae_convert_keys_denoises(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* OLMo's configuration, of which LLaDA uses one kind of block. */
+/* Reads a configuration in OLMo's form, of whose kinds of blocks LLaDA uses one. */
 aerie_status ae_convert_begin_llada(ae_convert *c)
 {
     static const struct {
@@ -58,7 +58,7 @@ aerie_status ae_convert_begin_llada(ae_convert *c)
 
 /* ---- GroveMoE --------------------------------------------------------------------------------------------------- */
 
-/* How many of the experts share a smaller one: as many as the tensors say. The factor is in the model's code. */
+/* Writes how many experts share a smaller one, as counted from the tensors. The factor is fixed in the model's code. */
 aerie_status ae_convert_keys_grove(ae_convert_keys *k, const ae_convert *c)
 {
     const uint32_t n = c->model.n_experts, n_chunks = c->model.n_chunks;
@@ -72,7 +72,7 @@ aerie_status ae_convert_keys_grove(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* The model's code has a bias of experts and does not use it. */
+/* Skips the bias of experts, which the model's code has but does not use. */
 aerie_status ae_convert_tensors_grove(ae_convert *c, uint32_t layer)
 {
     static const char *const names[] = {"mlp.expert_bias", "mlp.gate.expert_bias"};
@@ -86,7 +86,7 @@ aerie_status ae_convert_tensors_grove(ae_convert *c, uint32_t layer)
 
 /* ---- Stacks that run in cycles (HRM-Text) ----------------------------------------------------------------------- */
 
-/* Published files count a stack's layers; those that transformers has saved count all runs. */
+/* Corrects the number of layers: published files count those of one stack, files that transformers has saved count all runs. */
 aerie_status ae_convert_begin_hrm(ae_convert *c)
 {
     uint32_t n = 0, n_high = 2, n_low = 3;
@@ -114,7 +114,7 @@ aerie_status ae_convert_keys_hrm(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* Gate, queries, keys and values, which may be saved as one. */
+/* Adds gate, queries, keys and values, which may be stored in one tensor. */
 static aerie_status part_attention(ae_convert *c, const char *in, const char *out)
 {
     static const char *const parts[] = {"attn_gate", "attn_q", "attn_k", "attn_v"};
@@ -131,7 +131,7 @@ static aerie_status part_attention(ae_convert *c, const char *in, const char *ou
     return AERIE_OK;
 }
 
-/* The blocks of both stacks, the low one's first. */
+/* Adds the blocks of both stacks, first those of the low one. */
 aerie_status ae_convert_tensors_hrm(ae_convert *c, uint32_t layer)
 {
     static const ae_convert_rule start = {"z_L_init", "hrm.z_l_init", AE_RULE_F32, true}, own[] = {
@@ -154,7 +154,7 @@ aerie_status ae_convert_tensors_hrm(ae_convert *c, uint32_t layer)
 
 /* ---- MiniMax-M3 ------------------------------------------------------------------------------------------------- */
 
-/* The makers' file has the index's sizes in an object of their own. */
+/* Copies the index's sizes from the object that contains them in the published file. */
 aerie_status ae_convert_begin_minimax_m3(ae_convert *c)
 {
     static const char *const names[][2] = {
@@ -175,7 +175,7 @@ aerie_status ae_convert_begin_minimax_m3(ae_convert *c)
     return AERIE_OK;
 }
 
-/* The first layers are dense; which they are is said by a list of names or of numbers. */
+/* Writes the number of dense layers, which come first. config.json lists them by name or by number. */
 aerie_status ae_convert_put_dense(ae_convert_keys *k, const ae_convert *c)
 {
     const json_t *names = ae_convert_value(c, "mlp_layer_types"), *numbers = ae_convert_value(c, "moe_layer_freq");
@@ -211,8 +211,8 @@ aerie_status ae_convert_keys_minimax_m3(ae_convert_keys *k, const ae_convert *c)
 
 /* ---- DeepSeek V4 ------------------------------------------------------------------------------------------------ */
 
-/* The rotation of layers that compress has a base of its own, and is the only one that is stretched. transformers saves both as
- * objects of rope_parameters; the makers have rope_theta, compress_rope_theta and rope_scaling. */
+/* Separates the two rotations: layers that compress have another base, and only theirs is stretched. transformers saves both in
+ * rope_parameters; the published files have rope_theta, compress_rope_theta and rope_scaling. */
 static aerie_status part_rotations(ae_convert *c)
 {
     json_t *both = (json_t *)ae_convert_value(c, "rope_parameters");
@@ -241,7 +241,7 @@ static aerie_status part_rotations(ae_convert *c)
     return set_missing(c, "compress_rope_theta", json_real(160000));
 }
 
-/* Names of MTP blocks as those of layers after the last one. */
+/* Renames the tensors of MTP blocks to those of layers after the last one. */
 static aerie_status rename_ahead(ae_convert *c)
 {
     uint32_t n = 0;
@@ -265,7 +265,7 @@ static aerie_status rename_ahead(ae_convert *c)
     return any ? ae_convert_sort_names(c) : AERIE_OK;
 }
 
-/* The parts of an MTP block that layers do not have. The block's own weights of the streams' head have no place beside the
+/* Adds the parts that only MTP blocks have. A block's own weights for the streams' head are dropped, since files have only the
  * model's. */
 static aerie_status add_ahead(ae_convert *c, uint32_t layer)
 {
@@ -302,7 +302,7 @@ aerie_status ae_convert_begin_deepseek4(ae_convert *c)
     const char *scores = ae_convert_text(c, "scoring_func");
     uint32_t n_hash = 0;
     AE_TRY(ae_convert_u32(c, "num_hash_layers", 0, AE_MAX_LAYERS, &n_hash));
-    for (uint32_t i = 0; i < n_hash; i++) { /* a bias that these layers have and do not use */
+    for (uint32_t i = 0; i < n_hash; i++) { /* a bias that these layers have but do not use */
         char name[48];
         snprintf(name, sizeof name, "layers.%u.ffn.gate.bias", i);
         ae_convert_take(c, name);
@@ -312,7 +312,7 @@ aerie_status ae_convert_begin_deepseek4(ae_convert *c)
     return part_rotations(c);
 }
 
-/* The number of positions from which a layer's rows are compressed: a list of numbers, or of names. */
+/* Writes how many positions become one compressed row in each layer, which config.json gives as numbers or as names. */
 static aerie_status put_ratios(ae_convert_keys *k, const ae_convert *c)
 {
     static const struct {
@@ -342,7 +342,7 @@ static aerie_status put_ratios(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* The first layers choose experts by the token. */
+/* Counts the layers at the beginning that choose experts by the token. */
 static aerie_status count_hash(const ae_convert *c, uint32_t *n)
 {
     const json_t *names = ae_convert_value(c, "mlp_layer_types");
@@ -374,13 +374,13 @@ aerie_status ae_convert_keys_deepseek4(ae_convert_keys *k, const ae_convert *c)
     return put_ratios(k, c);
 }
 
-/* Weights of the streams' head; biases that text does not use. */
+/* Adds the weights of the streams' head, and skips biases that text does not use. */
 aerie_status ae_convert_tensors_deepseek4(ae_convert *c, uint32_t layer)
 {
     static const ae_convert_rule head[] = {{"hc_head_fn", "output_hc_fn.weight", AE_RULE_F32, true},
                                            {"hc_head_base", "output_hc_base.weight", AE_RULE_F32, true},
                                            {"hc_head_scale", "output_hc_scale.weight", AE_RULE_F32, true},
-                                           /* as transformers saves them */
+                                           /* names that transformers saves */
                                            {"hc_head.hc_fn", "output_hc_fn.weight", AE_RULE_F32, true},
                                            {"hc_head.hc_base", "output_hc_base.weight", AE_RULE_F32, true},
                                            {"hc_head.hc_scale", "output_hc_scale.weight", AE_RULE_F32, true}};
@@ -393,7 +393,7 @@ aerie_status ae_convert_tensors_deepseek4(ae_convert *c, uint32_t layer)
 
 /* ---- RWKV 6 and 7 ----------------------------------------------------------------------------------------------- */
 
-/* There are no heads of attention, and texts may have any length. */
+/* Sets values for an architecture without attention heads and without a limit of length. */
 aerie_status ae_convert_begin_rwkv(ae_convert *c)
 {
     json_t *to = values_of(c);
@@ -415,7 +415,7 @@ static uint32_t rows_of(const ae_convert *c, const char *name, bool columns)
 aerie_status ae_convert_keys_rwkv(ae_convert_keys *k, const ae_convert *c)
 {
     static const struct {
-        const char *key, *part, *raw; /* those of layer 1, since the first one has no values to mix with */
+        const char *key, *part, *raw; /* of layer 1, because layer 0 has no values to mix with */
     } ranks[] = {{"attention.decay_lora_rank", "w_lora.lora.0.weight", "w1"}, {"attention.iclr_lora_rank",
                                                                                "a_lora.lora.0.weight", "a1"},
                  {"attention.value_residual_mix_lora_rank", "v_lora.lora.0.weight", "v1"},
@@ -447,7 +447,7 @@ static aerie_status take_vector(ae_convert *c, uint32_t layer, const char *part,
     return !*t || (*t)->n == c->model.n_embd ? AERIE_OK : ae_convert_check_shape(c, *t, 0, c->model.n_embd, "by config.json");
 }
 
-/* Stacks the vectors that are named (how much of the previous row enters each input) into one tensor. names: [n] */
+/* Stacks the named vectors (how much of the previous row enters each input) into one tensor. names: [n] */
 static aerie_status add_lerp(ae_convert *c, uint32_t layer, const char *const *names, uint32_t n)
 {
     const ae_st_tensor **parts = ae_arena_alloc(&c->arena, n, sizeof *parts);
@@ -468,7 +468,7 @@ static aerie_status add_lerp(ae_convert *c, uint32_t layer, const char *const *n
                                                 .f32 = true, .fourth = true});
 }
 
-/* The embedding's norm is the first layer's; the last one has a name of its own in some folders. */
+/* Adds the embedding's norm, which is in the first layer, and the output norm, which has another name in some folders. */
 static aerie_status add_ends(ae_convert *c)
 {
     static const ae_convert_rule ends[] = {{"layers.0.pre_norm", "token_embd_norm", AE_RULE_PLAIN, false},
@@ -478,7 +478,7 @@ static aerie_status add_ends(ae_convert *c)
     return AERIE_OK;
 }
 
-/* The output of a block of layers is halved once more than that of the block before. */
+/* Divides output matrices by powers of two: each group of layers halves its outputs once more than the group before. */
 aerie_status ae_convert_tensors_rwkv6(ae_convert *c, uint32_t layer)
 {
     static const char *const lerp[] = {"time_maa_w", "time_maa_k", "time_maa_v", "time_maa_r", "time_maa_g"};
@@ -503,7 +503,9 @@ aerie_status ae_convert_tensors_rwkv6(ae_convert *c, uint32_t layer)
     return add_lerp(c, layer, lerp, 5);
 }
 
-/* The first layer mixes no values; programs want tensors there, which nothing uses: those of the rate of learning. */
+/* Adds tensors for mixing values to the first layer, where nothing uses them, because programs expect them: copies of those of
+ * the
+ * learning rate. */
 static aerie_status add_values(ae_convert *c, uint32_t layer)
 {
     static const ae_convert_rule own[] = {
@@ -561,7 +563,7 @@ static bool has_index(const ae_convert *c, uint32_t layer)
     return ae_convert_look(c, name) != NULL;
 }
 
-/* All of the part that rotates does. */
+/* Sets the default of first_k_dense_replace in the model's code. */
 aerie_status ae_convert_begin_hy4(ae_convert *c)
 {
     return set_missing(c, "first_k_dense_replace", json_integer(1));
@@ -578,7 +580,8 @@ aerie_status ae_convert_keys_hy4(ae_convert_keys *k, const ae_convert *c)
     double limit = 0;
     uint32_t n_dense = 0, count = 0;
     bool any = false;
-    for (uint32_t i = 0; i < n; i++) any |= own[i] = has_index(c, i); /* others use what the last one chose */
+    for (uint32_t i = 0; i < n; i++) any |= own[i] = has_index(c, i); /* other layers use the choice of the last layer with an
+                                                                       * index */
     for (size_t i = 0; i < 3 && any; i++) {
         AE_TRY(ae_convert_need_u32(c, names[i][0], 1, INT32_MAX, &count));
         ae_convert_put_u32(k, names[i][1], count);
@@ -632,7 +635,7 @@ aerie_status ae_convert_keys_plamo2(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* Weights of norms lack what the model's code adds to them, which is not the same for all. */
+/* Adds to norm weights the number that the model's code adds, which differs between norms. */
 aerie_status ae_convert_tensors_plamo2(ae_convert *c, uint32_t layer)
 {
     static const struct {
@@ -659,7 +662,7 @@ aerie_status ae_convert_tensors_plamo2(ae_convert *c, uint32_t layer)
 
 /* ---- Talkie ----------------------------------------------------------------------------------------------------- */
 
-/* Its norms have no epsilon but the arithmetic's. */
+/* Sets the epsilon of norms to the smallest difference of floats, because the model sets none. */
 aerie_status ae_convert_begin_talkie(ae_convert *c)
 {
     if (json_object_set_new(values_of(c), "rms_norm_eps", json_real(1.1920929e-07)))
@@ -668,7 +671,7 @@ aerie_status ae_convert_begin_talkie(ae_convert *c)
     return set_missing(c, "intermediate_size", json_integer(n_ff));
 }
 
-/* The factor of logits is a tensor in folders. */
+/* Writes the factor of the logits, which is a tensor in the folder. */
 aerie_status ae_convert_keys_talkie(ae_convert_keys *k, const ae_convert *c)
 {
     const ae_st_tensor *t = ae_convert_look(c, "lm_head_gain.w_g");
@@ -680,7 +683,7 @@ aerie_status ae_convert_keys_talkie(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* The model turns the other way: with the second half of each head negated, it turns as others do. */
+/* Negates the second half of each head, because the model rotates in the opposite direction. */
 aerie_status ae_convert_tensors_talkie(ae_convert *c, uint32_t layer)
 {
     static const char *const parts[][2] = {{"attn_query", "attn_q"}, {"attn_key", "attn_k"}};

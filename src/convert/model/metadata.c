@@ -1,5 +1,6 @@
-/* metadata.c - the metadata of a model's file, and the tensors of its rotation. See arch.h; keys of single architectures are
- * in metadata_arch.c. */
+/* metadata.c - writes the metadata of a model's file, and plans the tensors of its rotation (arch.h). metadata_arch.c writes
+ * the
+ * keys of single architectures. */
 #include <math.h>
 #include <string.h>
 
@@ -85,7 +86,7 @@ static aerie_status put_windows(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* Warns of windows that GGUF files of the architecture cannot express, so that no program applies them. */
+/* Warns about windows that GGUF files of the architecture cannot express, so that no program will apply them. */
 static aerie_status warn_of_window(const ae_convert *c)
 {
     uint32_t window = 0;
@@ -129,7 +130,7 @@ static aerie_status add_table(ae_convert *c, const char *name, const char *key, 
     return ae_convert_add(c, &(ae_convert_item){.name = name, .how = AE_CONVERT_VALUES, .values = values, .columns = n});
 }
 
-/* Plans two tables, for texts within the original context and beyond it, with one magnitude for both. */
+/* Plans two tables of divisors, for texts within the original context and for longer ones, with one magnitude for both. */
 static aerie_status plan_longrope(ae_convert *c)
 {
     ae_convert_head *h = &c->head;

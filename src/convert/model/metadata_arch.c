@@ -1,4 +1,4 @@
-/* metadata_arch.c - keys of single architectures that depend on several values of config.json, or that hold a value for each
+/* metadata_arch.c - keys of single architectures that depend on several values of config.json, or that have a value for each
  * layer. */
 #include <math.h>
 #include <string.h>
@@ -19,7 +19,7 @@ aerie_status ae_convert_keys_mistral3(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* The dense size is that of the experts, which have no key of their own. */
+/* Uses the experts' size as that of dense blocks, because the config has no other key. */
 aerie_status ae_convert_keys_minimax(ae_convert_keys *k, const ae_convert *c)
 {
     uint32_t n_ff = 0;
@@ -44,7 +44,7 @@ aerie_status ae_convert_keys_shared(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* The experts that all tokens use become one, as large as all of them together. */
+/* Writes the shared experts as one expert with their total size. */
 aerie_status ae_convert_keys_ernie(ae_convert_keys *k, const ae_convert *c)
 {
     uint32_t n_shared = 0, n_ff = 0;
@@ -54,7 +54,7 @@ aerie_status ae_convert_keys_ernie(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* Returns a number; if it is a list for each layer, its first. */
+/* Returns a number; of a list with a value for each layer, the first one. */
 static uint32_t first_of(const json_t *value)
 {
     const json_int_t n = json_integer_value(json_is_array(value) ? json_array_get(value, 0) : value);
@@ -74,7 +74,7 @@ aerie_status ae_convert_keys_hunyuan(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* KV heads of each layer, 0 for layers without attention. */
+/* Writes the number of KV heads of each layer, 0 for layers without attention. */
 aerie_status ae_convert_keys_lfm2(ae_convert_keys *k, const ae_convert *c)
 {
     const json_t *types = ae_convert_value(c, "layer_types"), *attends = ae_convert_value(c, "full_attn_idxs"), *at;
@@ -95,7 +95,7 @@ aerie_status ae_convert_keys_lfm2(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* Other programs need the key of the window, although none applies it. */
+/* Writes the key of the window, which other programs require although none applies it. */
 aerie_status ae_convert_keys_phi3(ae_convert_keys *k, const ae_convert *c)
 {
     uint32_t window = 0;
@@ -104,7 +104,9 @@ aerie_status ae_convert_keys_phi3(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* Scores are scaled by the head's size, in the largest models by the width of all heads; other values are reported. */
+/* Writes the scale of attention scores, with a warning, if it differs from the one that other programs assume: by the size of a
+ * head, in
+ * the largest models by the width of all heads. */
 aerie_status ae_convert_keys_gemma(ae_convert_keys *k, const ae_convert *c)
 {
     const ae_convert_model *m = &c->model;

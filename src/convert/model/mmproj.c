@@ -1,11 +1,10 @@
-/* mmproj.c - the vision encoder and projector of a Hugging Face folder to an mmproj file, by the table of mmproj_types.c
+/* mmproj.c - converts the vision encoder and projector of a Hugging Face folder to an mmproj file, by the table of
+ * mmproj_types.c
  * (mmproj.h).
- *
- * Owns: which tensors are read, and the keys clip.*. Sizes come from the tensors where these show them, else from
- * vision_config; numbers of colours from preprocessor_config.json. Does not own: running encoders (engine/tower/), and the text
- * model of the same folder (model.c). Invariants: every tensor of encoder and projector is written or refused by its name, and
- * the new file binds like any mmproj file before it gets its name. Sources: as in mmproj.h.
- */
+ * Owns the choice of tensors and the keys clip.*. Sizes come from the tensors if these show them, else from vision_config; the
+ * colours' means and deviations from preprocessor_config.json. Does not own running encoders (engine/tower/), or the text model
+ * of the same folder (model.c). Invariants: every tensor of encoder and projector is written, or refused by name, and
+ * the new file binds like any mmproj file before it gets its final name. Sources: as in mmproj.h. */
 #include "convert/model/mmproj.h"
 
 #include <math.h>
@@ -33,7 +32,7 @@ static aerie_status fail_shape(const ae_convert *c, const ae_st_tensor *t, const
 
 /* ---- Sizes ----------------------------------------------------------------------------------------------------------- */
 
-/* Reads a number of vision_config (which c->layer is), and only of it: the text's numbers have the same names. */
+/* Reads a number of vision_config (c->layer), and only from there: the text model's numbers have the same names. */
 static aerie_status get(const ae_convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value)
 {
     const json_t *json = json_object_get(c->layer, key);
@@ -41,7 +40,7 @@ static aerie_status get(const ae_convert *c, const char *key, uint32_t lo, uint3
     return ae_convert_u32(c, key, lo, hi, value);
 }
 
-/* The width of the text model. */
+/* Reads the width of the text model. */
 static aerie_status read_width(ae_convert *c)
 {
     static const char *const parts[] = {"text_config", "llm_config"};
@@ -66,7 +65,7 @@ static const ae_st_tensor *find_kind(const ae_convert *c, ae_mmproj_rule_kind ki
     return t;
 }
 
-/* Reads width and side of patches from the kernel. */
+/* Reads the width and the side of a patch from the kernel's shape. */
 static aerie_status read_kernel(ae_convert *c)
 {
     static const ae_mmproj_rule_kind kinds[] = {AE_MMPROJ_KERNEL, AE_MMPROJ_FRAMES, AE_MMPROJ_PIXELS, AE_MMPROJ_COLOURS};
@@ -90,7 +89,7 @@ static aerie_status read_kernel(ae_convert *c)
     return AERIE_OK;
 }
 
-/* The side of a picture from the number of positions, where that is one for each patch. */
+/* Computes the side of an image from the number of positions, if there is one for each patch. */
 static aerie_status read_side(ae_convert *c)
 {
     const ae_convert_tower *m = &c->tower;
@@ -105,7 +104,7 @@ static aerie_status read_side(ae_convert *c)
     return AERIE_OK;
 }
 
-/* Patches per side of a token. */
+/* Reads how many patches each side of a token has. */
 static aerie_status read_merge(ae_convert *c)
 {
     const ae_mmproj_family *f = c->tower_family;
@@ -124,14 +123,14 @@ static aerie_status read_merge(ae_convert *c)
         if (root * root != n || side % root)
             return fail_config(c, "mm_tokens_per_image", "is not a square number of tokens that patches can be merged to");
         m->merge = side / root;
-    } else if (!strcmp(f->type, "gemma4uv")) { /* the kernel sees the patches of a token at once */
+    } else if (!strcmp(f->type, "gemma4uv")) { /* the kernel reads all patches of a token at once */
         if (m->patch % m->merge) return fail_config(c, f->merge_from, "does not divide the kernel's side");
         m->patch /= m->merge;
     }
     return AERIE_OK;
 }
 
-/* Reads what the tensors of block 0 show, and counts blocks. */
+/* Reads the sizes that the tensors of block 0 show, and counts blocks. */
 static aerie_status read_blocks(ae_convert *c)
 {
     const ae_mmproj_family *f = c->tower_family;
@@ -174,7 +173,7 @@ static aerie_status check_word(const ae_convert *c, const json_t *from, const ch
                    c->config_path, key, word, c->tower_family->type, wanted);
 }
 
-/* Refuses what a file of the type cannot say. */
+/* Refuses settings that files of this type cannot express. */
 static aerie_status check_config(const ae_convert *c)
 {
     const ae_mmproj_family *f = c->tower_family;
@@ -231,7 +230,7 @@ static aerie_status mmproj_detect(ae_convert *c, bool *mine)
 
 /* ---- Tensors ----------------------------------------------------------------------------------------------------------- */
 
-/* Adds a kernel, or (COLOURS) what has its columns. frame: which of two. */
+/* Adds a kernel, or (COLOURS) a matrix with a kernel's columns. frame: the first or second of two. */
 static aerie_status add_kernel(ae_convert *c, const ae_mmproj_rule *r, const ae_st_tensor *t, const char *to, uint64_t frame)
 {
     const bool last = r->kind == AE_MMPROJ_PIXELS || r->kind == AE_MMPROJ_COLOURS; /* the channel comes last */
@@ -251,7 +250,7 @@ static aerie_status add_kernel(ae_convert *c, const ae_mmproj_rule *r, const ae_
     return ae_convert_add(c, &item);
 }
 
-/* Adds queries, keys and values of a matrix or bias that has them one after the other. */
+/* Adds queries, keys and values of a matrix or bias that has them one after another. */
 static aerie_status add_split(ae_convert *c, const ae_st_tensor *t, const char *to)
 {
     const uint64_t part = t->shape[0] / 3, columns = t->n_dims == 2 ? t->shape[1] : part;
@@ -300,7 +299,7 @@ static aerie_status add_tensor(ae_convert *c, const ae_mmproj_rule *r, const ae_
     case AE_MMPROJ_SPLIT: return add_split(c, t, to);
     case AE_MMPROJ_TABLE: case AE_MMPROJ_AXES: return add_table(c, r, t, to);
     case AE_MMPROJ_VECTOR:
-        if (is_infinite(t)) return AERIE_OK; /* no bound of a product: the file leaves it out */
+        if (is_infinite(t)) return AERIE_OK; /* a product without bounds: the file leaves them out */
         return ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .columns = t->n, .f32 = true});
     default: break;
     }
@@ -315,7 +314,7 @@ static aerie_status add_tensor(ae_convert *c, const ae_mmproj_rule *r, const ae_
     return ae_convert_add(c, &item);
 }
 
-/* Applies rules; in, out: prefixes of both names. */
+/* Applies rules; in, out: prefixes of the two names. */
 static aerie_status apply(ae_convert *c, const ae_mmproj_rule *rules, const char *in, const char *out)
 {
     static const char *const parts[] = {".weight", ".bias"};
@@ -331,7 +330,7 @@ static aerie_status apply(ae_convert *c, const ae_mmproj_rule *rules, const char
     return AERIE_OK;
 }
 
-/* Adds the projections whose rows the text model's first layers take; the list says after which block each comes. */
+/* Adds the projections whose rows are added in the text model's first layers; the list gives the block before each. */
 static aerie_status plan_deep(ae_convert *c)
 {
     static const ae_mmproj_rule rules[] = {{"norm", "norm", AE_MMPROJ_PLAIN, false},
@@ -356,7 +355,7 @@ static aerie_status plan_deep(ae_convert *c)
     return AERIE_OK;
 }
 
-/* The id of a token in tokenizer_config.json or tokenizer.json; -1: there is none. */
+/* Reads the id of a token from tokenizer_config.json or tokenizer.json; -1: there is none. */
 static aerie_status find_token(const ae_convert *c, const char *text, json_int_t *id)
 {
     json_t *file, *entry;
@@ -398,8 +397,9 @@ static aerie_status plan_break(ae_convert *c)
                                                 .first = (uint64_t)id * t->shape[1]});
 }
 
-/* Every tensor of encoder and projector must have been taken. SigLIP's head serves classification, and the others are buffers
- * that follow from sizes. */
+/* Checks that every tensor of encoder and projector was taken. SigLIP's head is only for classification, and the other
+ * exceptions are
+ * buffers that follow from sizes. */
 static aerie_status check_unused(const ae_convert *c)
 {
     static const char *const starts[] = {"tower.", "projector.", "mlp1."}, *const unneeded[] = {"tower.head.", "position_ids",
@@ -439,8 +439,9 @@ static aerie_status mmproj_plan(ae_convert *c)
 
 /* ---- Keys -------------------------------------------------------------------------------------------------------------- */
 
-/* A value of the picture processor: of processor_config.json's image_processor, or of either file; NULL: there is none. The
- * file is returned for json_decref. */
+/* Finds a value of the image processor: in processor_config.json's image_processor, or at the top level of either file; NULL:
+ * there is
+ * none. The caller releases *file by json_decref. */
 static aerie_status find_processed(const ae_convert *c, const char *key, json_t **file, const json_t **value)
 {
     *value = NULL;
@@ -479,7 +480,7 @@ static aerie_status put_colours(ae_convert_keys *k, const ae_convert *c, const c
     return status;
 }
 
-/* Writes a number of the picture processor, or of config.json, under a key; absent ones are not written. */
+/* Writes a number of the image processor, or of config.json, under a key, unless it is absent. */
 static aerie_status put_limit(ae_convert_keys *k, const ae_convert *c, const char *inner, const char *processed,
                               const char *configured, const char *to)
 {
@@ -494,7 +495,7 @@ static aerie_status put_limit(ae_convert_keys *k, const ae_convert *c, const cha
     return k->status;
 }
 
-/* Windows: all layers but every n-th have them; a file says n. */
+/* Writes n, where all layers but every n-th have windows. */
 static aerie_status put_windows(ae_convert_keys *k, const ae_convert *c)
 {
     const json_t *list = json_object_get(c->layer, "fullatt_block_indexes");
@@ -561,7 +562,7 @@ static aerie_status mmproj_keys(const ae_convert *c, ae_gguf_writer *w)
     return put_type(&k, c);
 }
 
-/* Binds the file like any mmproj file, which shows missing tensors and wrong shapes. */
+/* Binds the file like any mmproj file, which detects missing tensors and wrong shapes. */
 static aerie_status mmproj_check(ae_convert *c)
 {
     ae_tower_model *tower;
@@ -570,7 +571,7 @@ static aerie_status mmproj_check(ae_convert *c)
     const aerie_status status = ae_tower_model_load(&tower, part, false, &error);
     ae_tower_model_free(status == AERIE_OK ? tower : NULL);
     if (status == AERIE_OK) return AERIE_OK;
-    /* without the path, since the file will not exist */
+    /* the message without the path, since the file will not exist */
     const char *why = strncmp(error.text, part, strlen(part)) ? error.text : error.text + strlen(part);
     why += strspn(why, ": ");
     return ae_fail(c->error, status, "%s: what it makes cannot be loaded: %s", c->path, why);

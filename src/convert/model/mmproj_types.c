@@ -1,6 +1,5 @@
-/* mmproj_types.c - the table of vision encoders that can be converted (mmproj.h). Owns nothing.
- *
- * Source: the models' code in transformers for the names of a checkpoint, and llama.cpp's converters for those of a file. */
+/* mmproj_types.c - the table of vision encoders that can be converted (mmproj.h). Data only.
+ * Sources: the models' code in transformers for the names in a checkpoint, and llama.cpp's converters for those in a file. */
 #include <string.h>
 
 #include "convert/model/mmproj.h"
@@ -119,7 +118,7 @@ static const ae_mmproj_rule qwen3[] = {
     EXACT("tower.pos_embed.weight", "v.position_embd.weight", AE_MMPROJ_TABLE), PLAIN("tower.merger.norm", "v.post_ln"),
     PLAIN("tower.merger.linear_fc1", "mm.0"), PLAIN("tower.merger.linear_fc2", "mm.2"), END};
 
-/* Epsilons of Qwen's norms are fixed in their code, as is Pixtral's. */
+/* Pixtral's and Qwen's code fixes the epsilon of norms. */
 static const ae_mmproj_family families[] = {
     {.classes = "Gemma3ForConditionalGeneration", .type = "gemma3", .blocks = "tower.encoder.layers.%u.", .rules = gemma3,
      .block_rules = siglip_block, .activation = "gelu_pytorch_tanh", .activation_key = "hidden_act", .n_heads = 12, .eps = 1e-6,

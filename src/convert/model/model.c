@@ -1,5 +1,6 @@
-/* model.c - converts models of Hugging Face folders by the table of archs.c: tensors here, keys in metadata.c, the vocabulary
- * in vocab.c (arch.h). */
+/* model.c - converts models of Hugging Face folders by the table of archs.c (arch.h). Writes the tensors; metadata.c writes the
+ * keys,
+ * vocab.c the vocabulary. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,9 @@ static const ae_convert_arch *find_arch(const char *class)
     return NULL;
 }
 
-/* Returns the class of the text model in a folder whose own class joins it with a vision encoder; the folder's class if it is
- * known itself. */
+/* Returns the class of the text model if the folder's class combines it with a vision encoder; the folder's class if that is
+ * known
+ * itself. */
 static const char *text_class(const ae_convert *c, const char *class, const json_t *text)
 {
     static const char *const joined[] = {"Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration",
@@ -56,7 +58,8 @@ static aerie_status fail_unknown(ae_convert *c, const char *class)
     return AERIE_ERROR_UNSUPPORTED;
 }
 
-/* Whether this is a whole model, which has an embedding and layers. A head, which also names the target's class, has a layer
+/* Returns whether this is a whole model, with an embedding and layers. A head, whose config also names the target's class, has
+ * a layer
  * that reads features. */
 static bool is_model(const ae_convert *c)
 {
@@ -73,7 +76,7 @@ static bool is_model(const ae_convert *c)
     return embeds && !drafts && n_layers;
 }
 
-/* Layers with experts make another architecture of the same class. */
+/* Returns the row of the class for models with experts, which are another architecture. */
 static const ae_convert_arch *with_experts(const ae_convert *c)
 {
     bool any = false;
@@ -107,13 +110,13 @@ static aerie_status read_sizes(ae_convert *c)
     static const char *const groups[] = {"mamba_n_groups", "n_groups"};
     for (size_t i = 0; i < 2; i++) AE_TRY(ae_convert_u32(c, groups[i], 1, AE_MAX_HEADS, &m->n_groups));
     h->head_dim = m->head_dim;
-    /* with latent attention only this part rotates */
+    /* in latent attention only this part is rotated */
     AE_TRY(ae_convert_u32(c, "qk_rope_head_dim", c->arch->flags & AE_ARCH_NO_ROPE ? 0 : 2, AE_MAX_HEAD_DIM, &h->head_dim));
     h->n_ctx = m->n_ctx;
     ae_convert_count_ahead(c);
     if (c->arch->flags & AE_ARCH_NO_ROPE) return AERIE_OK;
     AE_TRY(ae_convert_head_rope(c));
-    /* the share that is given is of another part of a head */
+    /* the given share is that of another part of a head */
     if (strcmp(m->arch, "mistral4") == 0 || strcmp(m->arch, "bailingmoe3") == 0 || strcmp(m->arch, "hy_v4") == 0)
         h->n_rot = h->head_dim;
     if (strncmp(m->arch, "minimax-", 8)) return AERIE_OK;
@@ -122,8 +125,7 @@ static aerie_status read_sizes(ae_convert *c)
     return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'rotary_dim' is %u, but must be even", c->config_path, h->n_rot);
 }
 
-/* Names of transformers' functions. The erf form of GELU is close to the tanh form, but not equal; encoders have the same
- * remark. */
+/* Names of transformers' functions. The erf form of GELU is close to the tanh form, but not equal; encoders do the same. */
 static const struct {
     const char *names;
     ae_convert_activation activation;
@@ -165,8 +167,8 @@ static aerie_status check_activations(const ae_convert *c)
     return check_activation(c, "mamba_hidden_act", AE_CONVERT_SILU);
 }
 
-/* LFM2's configuration may give a width of feed-forward blocks that its code changes (block_auto_adjust_ff_dim): the matrix
- * says what came of it. */
+/* Reads the width of LFM2's feed-forward blocks from a matrix, because its code may change that of the configuration
+ * (block_auto_adjust_ff_dim). */
 static aerie_status settle_ff(const ae_convert *c)
 {
     const ae_st_tensor *t = ae_convert_look(c, "layers.0.feed_forward.w1.weight");
@@ -176,7 +178,7 @@ static aerie_status settle_ff(const ae_convert *c)
     return ae_convert_no_memory(c, "the configuration");
 }
 
-/* Gives values of config.json the names that other models have for them. */
+/* Copies values of config.json to the names that other models use. */
 static aerie_status apply_aliases(const ae_convert *c)
 {
     json_t *to = json_is_object(c->layer) ? c->layer : c->config;
@@ -259,7 +261,7 @@ static aerie_status check_type(const ae_convert *c, const ae_st_tensor *t)
                    ae_st_dtype_name(t->dtype));
 }
 
-/* Splits one tensor into gate and up with `rows` rows each: the gate first, or alternating. */
+/* Splits a tensor into gate and up with `rows` rows each: gate first, or alternating. */
 static aerie_status add_pair(ae_convert *c, const ae_convert_item *both, const char *to, uint64_t up_from)
 {
     static const char *const parts[] = {"gate", "up"};
@@ -275,8 +277,9 @@ static aerie_status add_pair(ae_convert *c, const ae_convert_item *both, const c
     return AERIE_OK;
 }
 
-/* What is published the other way round may be saved as it is. Where gate and up are as many as there are columns, the last
- * matrix of the block tells. */
+/* Returns whether a matrix that is published transposed has been saved in the usual order. If its shape does not show that, the
+ * block's
+ * last matrix does. */
 static bool is_upright(const ae_convert *c, const ae_convert_rule *r, const ae_st_tensor *t, const char *to)
 {
     const uint64_t *s = t->shape, e = c->model.n_embd;
@@ -336,7 +339,7 @@ static aerie_status add_vector(ae_convert *c, const ae_convert_rule *r, const ae
     return ae_convert_add(c, &item);
 }
 
-/* Adds a table with a row for each token of the vocabulary. */
+/* Adds a table with a row for each token of the vocabulary, including fillers. */
 static aerie_status add_padded(ae_convert *c, const ae_st_tensor *t, const char *to)
 {
     const uint64_t n = c->model.n_vocab, *s = t->shape;
@@ -393,7 +396,7 @@ static aerie_status add_tensor(ae_convert *c, const ae_convert_rule *r, const ae
     return ae_convert_add(c, &item);
 }
 
-/* Adds a stack of experts; `from` has "%u" for the expert. n 0: as many as there are. */
+/* Adds a stack of experts; `from` has "%u" for the expert. n 0: as many as exist. */
 static aerie_status add_experts(ae_convert *c, const char *from, const char *to, uint32_t n)
 {
     const char *at = strstr(from, "%u");
@@ -427,7 +430,8 @@ aerie_status ae_convert_apply(ae_convert *c, const ae_convert_rule *r, const cha
         char from[128], to[96];
         snprintf(from, sizeof from, "%s%s%s", in, r->from, r->exact ? "" : parts[i]);
         snprintf(to, sizeof to, "%s%s%s", out, r->to, r->exact ? "" : parts[i]);
-        char *shared = c->model.n_experts ? NULL : strstr(to, "_shexp"); /* a model without experts has it as its dense block */
+        /* in a model without experts, the shared expert is the dense block */
+        char *shared = c->model.n_experts ? NULL : strstr(to, "_shexp");
         if (shared) memmove(shared, shared + strlen("_shexp"), strlen(shared + strlen("_shexp")) + 1);
         if (r->kind == AE_RULE_EXPERTS || r->kind == AE_RULE_CHUNKS) {
             AE_TRY(add_experts(c, from, to, r->kind == AE_RULE_EXPERTS ? c->model.n_experts : 0));
@@ -441,7 +445,7 @@ aerie_status ae_convert_apply(ae_convert *c, const ae_convert_rule *r, const cha
     return AERIE_OK;
 }
 
-/* Marks as used the keys and values of layers that read those of earlier layers instead. */
+/* Marks keys and values as used in layers that read those of earlier layers instead. */
 static void pass_over_shared(ae_convert *c, uint32_t i)
 {
     static const char *const parts[] = {"k_proj.weight", "v_proj.weight", "k_norm.weight"};
@@ -466,7 +470,7 @@ static aerie_status plan_layer(ae_convert *c, uint32_t i)
     return c->arch->more_tensors ? c->arch->more_tensors(c, i) : AERIE_OK;
 }
 
-/* Whether a layer after the last one is an MTP block that is not written. */
+/* Returns whether a layer after the last one is an MTP block that is not written. */
 static bool is_ahead(const ae_convert *c, unsigned long layer)
 {
     const json_int_t n = json_integer_value(ae_convert_value(c, "num_nextn_predict_layers"));
@@ -479,7 +483,7 @@ static bool is_ahead(const ae_convert *c, unsigned long layer)
     return there || (n > 0 && layer < c->model.n_layers + (unsigned long)n);
 }
 
-/* Whether the file has no use for a tensor: other modalities than text, and MTP blocks. */
+/* Returns whether the file has no use for a tensor: it belongs to another modality than text, or to an unwritten MTP block. */
 static bool is_unneeded(const ae_convert *c, const char *name)
 {
     static const char *const starts[] = {"vision_tower.", "visual.", "vision_model.", "vision_embedder.", "vision_projection.",
@@ -489,8 +493,8 @@ static bool is_unneeded(const ae_convert *c, const char *name)
     if (strncmp(name, "mtp.", 4) == 0 && !c->model.n_ahead) return true;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
-    /* scales of activations; what lightning attention computes from its heads' numbers; copies
-     * of what config.json says of a switch */
+    /* scales of activations, numbers that follow from the number of heads in lightning attention, and copies of a switch's
+     * configuration */
     static const char *const ends[] = {".input_scale", ".activation_scale", ".k_scale", ".v_scale", ".slope_rate",
                                        ".adapter_token_ids", ".control_to_substitute_lut", ".query_decay", ".key_decay",
                                        ".diagonal_decay"};
@@ -552,7 +556,7 @@ static const char *source_of(const ae_convert *c, const char *sentence)
     return NULL;
 }
 
-/* Binds the file like any model, which shows missing tensors and wrong shapes, and reads the vocabulary. */
+/* Binds the file like any model, which detects missing tensors and wrong shapes, and reads the vocabulary. */
 static aerie_status model_check(ae_convert *c)
 {
     ae_model *model;
@@ -562,7 +566,7 @@ static aerie_status model_check(ae_convert *c)
     ae_model_free(status == AERIE_OK ? model : NULL);
     if (status == AERIE_OK) status = ae_convert_check_ahead(c, part, &error);
     if (status == AERIE_OK) return AERIE_OK;
-    /* without the path, since the file will not exist */
+    /* the message without the path, since the file will not exist */
     const char *why = strncmp(error.text, part, strlen(part)) ? error.text : error.text + strlen(part);
     why += strspn(why, ": ");
     const char *from = strncmp(why, "nothing reads", strlen("nothing reads")) ? NULL : source_of(c, why);

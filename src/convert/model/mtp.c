@@ -1,8 +1,6 @@
 /* mtp.c - converts a model's MTP blocks, which predict tokens further ahead, to the nextn tensors of docs/heads.md.
- *
  * Checkpoints store them in two ways: as layers after the last one, with eh_proj and its norms (DeepSeek-V3, GLM-4.5 and
- * later), or as mtp.*, one block (Qwen3-Next, Qwen3.5). An embedding or output that repeats the model's is not written again.
- */
+ * later), or as one block mtp.* (Qwen3-Next, Qwen3.5). An embedding or output that equals the model's is not written again. */
 #include <stdio.h>
 #include <string.h>
 
@@ -36,7 +34,7 @@ static const char *layer_name(const ae_convert *c, uint32_t k, char out[32])
     return out;
 }
 
-/* DeepSeek V4 has the two halves of eh_proj as e_proj and h_proj. */
+/* Returns whether a block has eh_proj, or as in DeepSeek V4 its halves e_proj and h_proj. */
 static bool starts_ahead(const ae_convert *c, const char *block)
 {
     return look_in(c, block, "eh_proj.weight") || look_in(c, block, "e_proj.weight");
@@ -52,7 +50,7 @@ void ae_convert_count_ahead(ae_convert *c)
     char block[32];
     uint32_t n = 0;
     if (is_apart(c)) {
-        n = !look_in(c, "mtp.layers.1.", "input_layernorm.weight"); /* two layers in one block would be another kind of model */
+        n = !look_in(c, "mtp.layers.1.", "input_layernorm.weight"); /* a block with two layers is another kind of model */
     } else {
         while (c->model.n_layers + n < AE_MAX_LAYERS && starts_ahead(c, layer_name(c, n, block))) n++;
     }
@@ -65,7 +63,7 @@ void ae_convert_count_ahead(ae_convert *c)
     c->model.n_ahead = 0;
 }
 
-/* Marks as used what repeats a tensor of the model. */
+/* Marks tensors as used that equal those of the model. */
 static void pass_over_same(ae_convert *c, const char *block, const char *part, const char *of_model)
 {
     const ae_st_tensor *mine = look_in(c, block, part), *other = ae_convert_look(c, of_model);

@@ -13,9 +13,8 @@ static aerie_status fail_kind(const ae_convert *c, uint32_t layer)
                    c->config_path, layer, c->arch->arch);
 }
 
-/* Takes a tensor of the layer, which must have this shape (rows 0: [columns]; n_dims 3 in *t: [rows, 1, columns]); NULL: there
- * is none.
- */
+/* Takes a tensor of the layer, which must have this shape (rows 0: [columns]; n_dims 3 in *t: [rows, 1, columns]); NULL:
+ * absent. */
 static aerie_status take(ae_convert *c, uint32_t layer, const char *part, uint64_t rows, uint64_t columns,
                          const ae_st_tensor **t)
 {
@@ -68,7 +67,7 @@ aerie_status ae_convert_keys_mla(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* Adds, for each head, the rows of keys, transposed, and the rows of values. */
+/* Adds for each head the rows of keys, transposed, and the rows of values. */
 aerie_status ae_convert_tensors_mla(ae_convert *c, uint32_t layer)
 {
     mla_sizes s;
@@ -86,11 +85,13 @@ aerie_status ae_convert_tensors_mla(ae_convert *c, uint32_t layer)
 /* ---- Gated DeltaNet (qwen3next, qwen35) --------------------------------------------------------------- */
 
 typedef struct delta {
-    uint32_t n_keys, n_values, dim, taps, *head; /* head [n_values]: which of the checkpoint's heads comes at each place */
+    uint32_t n_keys, n_values, dim, taps, *head; /* head [n_values]: the checkpoint's head at each place */
     uint64_t keys, values; /* values of all heads */
 } delta;
 
-/* qwen3next keeps the order; qwen35 has the first value head of each key head, then the second of each, and so on. */
+/* Reads the sizes. qwen3next keeps the order of heads; qwen35 has the first value head of each key head, then the second of
+ * each, and
+ * so on. */
 static aerie_status read_delta(ae_convert *c, delta *d)
 {
     uint32_t value_dim;
@@ -113,7 +114,7 @@ static aerie_status read_delta(ae_convert *c, delta *d)
     return AERIE_OK;
 }
 
-/* An order of [first + values] numbers: those up to `first` stay, then heads of `dim` come in the file's order. */
+/* Returns an order of [first + values] numbers: the first `first` stay, then heads of `dim` numbers are in the file's order. */
 static uint32_t *value_order(ae_convert *c, const delta *d, uint64_t first, uint32_t dim)
 {
     uint32_t *order = ae_arena_alloc(&c->arena, first + (uint64_t)d->n_values * dim, sizeof *order);
@@ -123,7 +124,7 @@ static uint32_t *value_order(ae_convert *c, const delta *d, uint64_t first, uint
     return order;
 }
 
-/* The checkpoint has queries, keys, values and gates together for each key head. */
+/* Splits the checkpoint's tensor, which has queries, keys, values and gates of each key head together. */
 static aerie_status split_qkvz(ae_convert *c, uint32_t layer, const delta *d, const ae_st_tensor *t)
 {
     const uint64_t each = d->values / d->n_keys, group = 2 * (uint64_t)d->dim + 2 * each, n = 2 * d->keys + d->values;
@@ -180,7 +181,7 @@ aerie_status ae_convert_tensors_delta(ae_convert *c, uint32_t layer)
     return t ? split_qkvz(c, layer, &d, t) : AERIE_OK;
 }
 
-/* The sizes of DeltaNet, and the sections of positions. */
+/* Writes the sizes of DeltaNet, and the sections of the rotation. */
 static aerie_status put_delta(ae_convert_keys *k, const ae_convert *c)
 {
     const json_t *scaling = ae_convert_value(c, "rope_parameters");
@@ -199,7 +200,7 @@ static aerie_status put_delta(ae_convert_keys *k, const ae_convert *c)
     const json_t *given = json_object_get(scaling, "mrope_section");
     if (!given) given = json_object_get(ae_convert_value(c, "rope_scaling"), "mrope_section");
     for (size_t i = 0; i < 3; i++) sections[i] = (int32_t)json_integer_value(json_array_get(given, i));
-    if (!given) sections[0] = (int32_t)(c->head.n_rot / 2); /* for text all sections are equal */
+    if (!given) sections[0] = (int32_t)(c->head.n_rot / 2); /* all sections of a text are equal */
     ae_convert_put_array(k, "rope.dimension_sections", AE_GGUF_I32, sections, 4);
     return k->status;
 }
@@ -231,7 +232,7 @@ static aerie_status rename_entry(ae_convert *c, size_t i, const char *name)
     return c->entries[i].name ? AERIE_OK : ae_convert_no_memory(c, "the names of tensors");
 }
 
-/* The MTP block, mtp.*, as a layer after the last one; the norm of its hidden rows keeps a name that no rule has. */
+/* Renames the MTP block mtp.* to a layer after the last one; the norm of its hidden rows gets a name that no rule matches. */
 static aerie_status rename_qwen4_ahead(ae_convert *c)
 {
     static const char *const parts[][2] = {{"mtp.layers.0.", ""}, {"mtp.fc_embedding.", "e_proj."},
@@ -240,7 +241,7 @@ static aerie_status rename_qwen4_ahead(ae_convert *c)
     uint32_t n = 0;
     bool any = false;
     AE_TRY(ae_convert_need_u32(c, "num_hidden_layers", 1, AE_MAX_LAYERS, &n));
-    if (!ae_convert_look(c, "mtp.fc_embedding.weight")) return AERIE_OK; /* of another kind, which is left out */
+    if (!ae_convert_look(c, "mtp.fc_embedding.weight")) return AERIE_OK; /* a block of another kind, which is left out */
     for (size_t i = 0; i < c->n_entries; i++) {
         const char *old = c->entries[i].name;
         char name[160];
@@ -265,7 +266,8 @@ aerie_status ae_convert_begin_qwen4(ae_convert *c)
     return rename_qwen4_ahead(c);
 }
 
-/* The layer with a memory of n-grams; none: no layer has one. Files and GGUF can have one. */
+/* Finds the layer with an n-gram memory, of which config.json and GGUF files can have one; if there is none, *layer is no
+ * layer's number. */
 static aerie_status find_memory(const ae_convert *c, uint32_t *layer)
 {
     const json_t *list = ae_convert_value(c, "ple_layer_ids");
@@ -280,7 +282,7 @@ static aerie_status find_memory(const ae_convert *c, uint32_t *layer)
     return AERIE_OK;
 }
 
-/* Writes whole numbers that the checkpoint has as a tensor. */
+/* Writes the integers of a tensor as a key. */
 static aerie_status put_numbers(ae_convert_keys *k, const ae_convert *c, uint32_t layer, const char *part, uint32_t n,
                                 const char *to)
 {
@@ -299,7 +301,7 @@ static aerie_status put_numbers(ae_convert_keys *k, const ae_convert *c, uint32_
     return k->status;
 }
 
-/* The token that n-grams do not pass: the first of a list, as transformers has it. */
+/* Writes the keys of the n-gram memory. N-grams end at one token: the first of a list, as in transformers. */
 static aerie_status put_memory(ae_convert_keys *k, const ae_convert *c)
 {
     const json_t *end = ae_convert_value(c, "eos_token_id");
@@ -328,7 +330,7 @@ static aerie_status put_memory(ae_convert_keys *k, const ae_convert *c)
     return put_numbers(k, c, layer, "ngram_heads_vocab_sizes", (size - 1) * n_each, "ple.head_vocab_sizes");
 }
 
-/* Which layers are recurrent; the others, and the MTP block, attend to pools of this size that an index chooses. */
+/* Writes which layers are recurrent; the others, and the MTP block, attend to pools of this size, which an index chooses. */
 aerie_status ae_convert_keys_qwen4(ae_convert_keys *k, const ae_convert *c)
 {
     const json_t *types = ae_convert_value(c, "layer_types");
@@ -351,7 +353,7 @@ aerie_status ae_convert_keys_qwen4(ae_convert_keys *k, const ae_convert *c)
     return put_memory(k, c);
 }
 
-/* A norm of all streams of a row: a row of the file for each. The checkpoint's lacks 1. */
+/* Adds a norm of a row's streams, with a row of the file for each. The checkpoint stores the weights minus 1. */
 static aerie_status add_stream_norm(ae_convert *c, const char *from, const char *to)
 {
     uint32_t n = 4;
@@ -364,7 +366,7 @@ static aerie_status add_stream_norm(ae_convert *c, const char *from, const char 
                                                 .change = AE_CONVERT_PLUS_ONE});
 }
 
-/* The table of n-grams, which is published in parts of some rows each. */
+/* Adds the table of n-grams, which is published in parts. */
 static aerie_status add_table(ae_convert *c, uint32_t layer)
 {
     char name[96];
@@ -390,7 +392,7 @@ static aerie_status add_table(ae_convert *c, uint32_t layer)
                                                 .n_parts = n, .rows = starts[n], .columns = parts[0]->shape[1]});
 }
 
-/* Queries and keys of the index are one matrix in the checkpoint. */
+/* Splits the index's matrix into queries and keys. */
 static aerie_status part_index(ae_convert *c, uint32_t layer)
 {
     uint32_t n_heads, dim;
@@ -405,7 +407,7 @@ static aerie_status part_index(ae_convert *c, uint32_t layer)
     return add(c, layer, "indexer.k_proj.weight", (ae_convert_item){.from = t, .first = n * e, .rows = dim, .columns = e});
 }
 
-/* The MTP block's projection of both its inputs: that of the embedding first. */
+/* Joins the MTP block's projections of its two inputs, that of the embedding first. */
 static aerie_status join_halves(ae_convert *c, uint32_t layer)
 {
     const uint64_t e = c->model.n_embd;
@@ -439,7 +441,7 @@ aerie_status ae_convert_tensors_qwen4(ae_convert *c, uint32_t layer)
     for (size_t i = 0; i < 2 && !layer; i++) AE_TRY(ae_convert_apply(c, &end[i], "", ""));
     if (!layer) AE_TRY(add_stream_norm(c, "hyper_connection_mixer.hc_norm.weight", "output_hc_norm.weight"));
     AE_TRY(find_memory(c, &memory));
-    for (size_t i = 0; i < 3 && layer == memory; i++) { /* keys of the file (put_memory) */
+    for (size_t i = 0; i < 3 && layer == memory; i++) { /* put_memory writes these as keys */
         snprintf(from, sizeof from, "layers.%u.ple.ple_embedding.%s", layer, numbers[i]);
         ae_convert_take(c, from);
     }
@@ -539,12 +541,13 @@ static uint32_t rows_of(const ae_convert *c, uint32_t layer, const char *part)
 
 typedef struct gemma4_sizes {
     bool windowed[AE_MAX_LAYERS];
-    uint32_t head_dim[2]; /* of layers that see everything, and of those with a window; 0: there are none */
+    uint32_t head_dim[2]; /* of layers without a window, and of those with one; 0: there are none */
     uint32_t n_kv[AE_MAX_LAYERS], n_ff[AE_MAX_LAYERS], n_shared;
 } gemma4_sizes;
 
-/* Sizes depend on the kind of layer, and configs express them in several ways, so they are read from the tensors. Layers that
- * read the keys and values of earlier ones have as many KV heads as those. */
+/* Reads the sizes from the tensors, because they depend on the kind of layer, and configs express them in several ways. Layers
+ * that
+ * read the keys and values of earlier ones have the KV heads of those. */
 static aerie_status read_gemma4(const ae_convert *c, gemma4_sizes *s)
 {
     const uint32_t n = c->model.n_layers;
@@ -594,7 +597,7 @@ aerie_status ae_convert_keys_gemma4(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* Adds the frequencies of layers that see everything once: pairs beyond the rotated part do not turn. */
+/* Adds the divisors of layers without a window, once: pairs beyond the rotated part must not turn. */
 aerie_status ae_convert_tensors_gemma4(ae_convert *c, uint32_t layer)
 {
     gemma4_sizes s;
@@ -613,7 +616,7 @@ aerie_status ae_convert_tensors_gemma4(ae_convert *c, uint32_t layer)
 
 /* ---- dots3-note ------------------------------------------------------------------------------------------------- */
 
-/* A layer's sizes: windowed layers have their own, and so has the MTP block. */
+/* The sizes of a layer: windowed layers and the MTP block have their own. */
 typedef struct dots_sizes {
     uint32_t n_heads, latent, rope, nope, value;
 } dots_sizes;
@@ -637,7 +640,7 @@ static aerie_status read_dots(const ae_convert *c, bool windowed, dots_sizes *s)
     return AERIE_OK;
 }
 
-/* Files of transformers have the windowed layers' sizes as an object for each, and both rotations as objects. */
+/* Copies the windowed layers' sizes and the two rotations from the objects in which transformers saves them. */
 aerie_status ae_convert_begin_dots3(ae_convert *c)
 {
     static const char *const names[] = {"num_attention_heads", "kv_lora_rank", "q_lora_rank", "qk_rope_head_dim",
@@ -670,7 +673,7 @@ aerie_status ae_convert_begin_dots3(ae_convert *c)
     if (bases[0]) ok &= json_object_set_new(to, "rope_parameters", json_object()) == 0;
     window = (json_t *)ae_convert_value(c, "sliding_window_size");
     if (window) ok &= json_object_set(to, "sliding_window", window) == 0;
-    /* the part that rotates does so entirely; the given share is that of a whole head */
+    /* the rotated part is rotated completely; the given share is that of a whole head */
     ok &= json_object_set_new(to, "partial_rotary_factor", json_real(1)) == 0;
     return ok ? AERIE_OK : ae_convert_no_memory(c, "the configuration");
 }
@@ -711,13 +714,13 @@ aerie_status ae_convert_keys_dots3(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* The published code multiplies what norms of low-rank rows give by sqrt(n_embd / rank); files have it in the norms. */
+/* Multiplies the weights of a norm of low-rank rows by sqrt(n_embd / rank), which the published code does after the norm. */
 static aerie_status scale_norm(ae_convert *c, uint32_t layer, const char *part, uint32_t rank)
 {
     char name[64];
     bool wanted = false;
     AE_TRY(ae_convert_bool(c, "apply_mla_qkv_lora_rescale", &wanted, NULL));
-    /* transformers' class always does it, and does not say so */
+    /* transformers' class always does it, without a setting */
     if (!wanted && !ae_convert_value(c, "per_layer_config")) return AERIE_OK;
     snprintf(name, sizeof name, "blk.%u.%s.weight", layer, part);
     for (size_t i = 0; i < c->n_items; i++) {

@@ -1,5 +1,5 @@
-/* rules.h - short forms of the tables of models: rules of tensors, and keys. For archs.c and archs_late.c alone; owns no
- * data. See arch.h for what they mean. */
+/* rules.h - macros for the rows of the tables of models: rules for tensors, and keys (arch.h). For archs.c and archs_late.c
+ * only. */
 #ifndef AE_CONVERT_MODEL_RULES_H
 #define AE_CONVERT_MODEL_RULES_H
 
@@ -11,11 +11,11 @@
 #define RULE(from, to, kind) {from, to, AE_RULE_##kind, false}
 #define EXACT(from, to, kind) {from, to, AE_RULE_##kind, true}
 #define END {NULL, NULL, AE_RULE_PLAIN, false}
-/* The experts of a layer, with three tensors for each. */
+/* The experts of a layer, as three tensors for each. */
 #define EXPERTS(place, gate, up, down)                                                                                         \
     RULE(place ".%u." gate, "ffn_gate_exps", EXPERTS), RULE(place ".%u." up, "ffn_up_exps", EXPERTS),                          \
         RULE(place ".%u." down, "ffn_down_exps", EXPERTS)
-/* Experts stored in stacks, with gate and up in one. */
+/* Experts stored in stacks, with gate and up in one tensor. */
 #define STACKS(place)                                                                                                          \
     EXACT(place ".gate_up_proj", "ffn_%s_exps.weight", SPLIT_STACK), EXACT(place ".down_proj", "ffn_down_exps.weight", STACK)
 #define SHARED(place)                                                                                                          \

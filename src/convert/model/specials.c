@@ -1,5 +1,5 @@
-/* specials.c - added and special tokens of a model's folder: those that tokenizer_config.json and added_tokens.json have
- * besides tokenizer.json or tokenizer.model, the ids of BOS, EOS and others, and all tokens that end a generation. */
+/* specials.c - added and special tokens of a model's folder: those of tokenizer_config.json and added_tokens.json that
+ * tokenizer.json or tokenizer.model lack, the ids of BOS, EOS and others, and all tokens that end a generation. */
 #include <string.h>
 
 #include "convert/model/arch.h"
@@ -31,7 +31,7 @@ static const char *text_of(const json_t *token)
     return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
 }
 
-/* Whether the text is among the file's special tokens, under a key of its own or in a list. */
+/* Returns whether the text is one of the file's special tokens, under its own key or in a list. */
 static bool is_listed(const json_t *file, const char *text)
 {
     const char *key;
@@ -47,7 +47,8 @@ static bool is_listed(const json_t *file, const char *text)
     return false;
 }
 
-/* added_tokens.json has no flags. Other files decide whether a token is special, or else its text, as in llama.cpp's
+/* Returns whether an added token is special. added_tokens.json has no flags, so other files decide, or else its text, as in
+ * llama.cpp's
  * converter. */
 static bool is_special(const ae_convert_folder *f, const char *text)
 {
@@ -77,7 +78,7 @@ static aerie_status put_added(const ae_convert *c, ae_convert_words *w, const ae
         if (had == AERIE_TOKEN_NORMAL || (special && had == AERIE_TOKEN_USER_DEFINED)) w->types[id] = type;
         return AERIE_OK;
     }
-    if (w->list[id].data && f->tokenizer) { /* tokenizer.json counts: it is what the model was used with */
+    if (w->list[id].data && f->tokenizer) { /* tokenizer.json has precedence, since the model was used with it */
         ae_log_say(&c->options.log, AERIE_LOG_WARNING,
                    "%s: tokenizer.json has \"%.*s\" under id %lld, where another file has \"%.40s\", which is left out",
                    c->path, (int)(w->list[id].n < 40 ? w->list[id].n : 40), w->list[id].data, (long long)id, text);
@@ -87,7 +88,7 @@ static aerie_status put_added(const ae_convert *c, ae_convert_words *w, const ae
     return ae_convert_words_put(c, w, text, n, id, type);
 }
 
-/* Parses a whole number in a string; -1: it is none. */
+/* Parses an integer in a string; -1: it is none. */
 static json_int_t id_of(const char *text)
 {
     json_int_t id = 0;
@@ -130,7 +131,7 @@ static int64_t find_word(const ae_convert_words *w, const json_t *name)
     return -1;
 }
 
-/* Reports the ids in a number or a list that no token has. */
+/* Reports ids in a number or a list to which no token belongs. */
 static void note_strays(const ae_convert *c, const ae_convert_words *w, const char *name, const json_t *value)
 {
     for (size_t i = 0; i < (json_is_array(value) ? json_array_size(value) : 1); i++) {
@@ -142,7 +143,7 @@ static void note_strays(const ae_convert *c, const ae_convert_words *w, const ch
     }
 }
 
-/* Returns an id of config.json or generation_config.json, or the first of a list. */
+/* Returns an id of config.json or generation_config.json, or the first id of a list. */
 static int64_t find_id(const ae_convert_words *w, const json_t *value)
 {
     if (json_is_array(value)) value = json_array_get(value, 0);
@@ -150,7 +151,7 @@ static int64_t find_id(const ae_convert_words *w, const json_t *value)
     return id >= 0 && id < (json_int_t)w->n ? id : -1;
 }
 
-/* Whether tokenizer.json puts the token before (or after) a text. */
+/* Returns whether tokenizer.json puts the token before (or after) a text. */
 static bool frames(const json_t *tokenizer, const ae_convert_words *w, int64_t id, bool after)
 {
     const json_t *post = json_object_get(tokenizer, "post_processor");
@@ -190,8 +191,7 @@ static void find_ends(ends *e, const ae_convert *c, const ae_convert_words *w, c
     }
 }
 
-/* Writes the whole list under ollama's key, and tokens that llama.cpp does not recognise by their text under its two keys for
- * that. */
+/* Writes the whole list under ollama's key, and under llama.cpp's two keys those that it does not recognize by their text. */
 static aerie_status put_ends(const ae_convert *c, ae_gguf_writer *out, const ae_convert_words *w, const ends *e)
 {
     static const char *const keys[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
@@ -204,7 +204,7 @@ static aerie_status put_ends(const ae_convert *c, ae_gguf_writer *out, const ae_
     return ae_gguf_writer_array(out, "tokenizer.ggml.eos_token_ids", AE_GGUF_I32, e->ids, e->n, c->error);
 }
 
-/* config.json counts first: the model's own code reads it. */
+/* Writes the mask token. config.json has precedence, since the model's own code reads it. */
 static aerie_status put_mask(const ae_convert *c, ae_gguf_writer *out, const ae_convert_words *w, const ae_convert_folder *f)
 {
     int64_t id = find_id(w, ae_convert_value(c, "mask_token_id"));

@@ -1,10 +1,8 @@
-/* spm.c - tokenizer.model of SentencePiece, or spiece.model: pieces with their scores. The file is hostile.
- *
+/* spm.c - reads tokenizer.model or spiece.model of SentencePiece: pieces with their scores. The file may be malicious.
  * It is a message of protocol buffers (ModelProto): field 1, repeated, is a piece (1 text, 2 score as float, 3 type as varint),
  * field 2 the trainer's specification (3 model type: 1 Unigram, 2 BPE), field 3 the normalizer's (2 the map of characters, 3
  * whether a space is put before a text, 4 whether spaces after spaces are dropped). Types are numbered as in GGUF files.
- * Source: sentencepiece_model.proto.
- */
+ * Source: sentencepiece_model.proto. */
 #include <string.h>
 
 #include "convert/model/vocab.h"
@@ -25,7 +23,8 @@ static bool read_varint(reader *r, uint64_t *value)
     return false;
 }
 
-/* Reads the next field: its number, and its value or its bytes. False at the end, or if the message is broken (*bad). */
+/* Reads the next field: its number, and its value or its bytes. Returns false at the end, or if the message is malformed
+ * (*bad). */
 static bool next_field(reader *r, uint32_t *field, uint64_t *value, reader *bytes, bool *bad)
 {
     uint64_t tag, n = 0;
@@ -75,7 +74,7 @@ static aerie_status read_piece(const ae_convert *c, ae_convert_words *w, reader 
     return AERIE_OK;
 }
 
-/* Sets *number to the last value of a field in a message; it stays if there is none. */
+/* Sets *number to the last value of a field in a message; without one it is unchanged. */
 static void read_number(reader message, uint32_t wanted, uint64_t *number, bool *bad)
 {
     uint32_t field;

@@ -1,7 +1,6 @@
-/* t5.c - T5, UMT5 and their encoders: names of configuration and tensors, which other models do not share (arch.h).
- *
- * Owns nothing. A folder may repeat the embedding for each half, and old ones have biases of distance between decoder and
- * encoder that no program reads: both are left out. Sources: transformers' code; names of GGUF files as llama.cpp reads
+/* t5.c - T5, UMT5 and their encoders: names of configuration and tensors that other models do not have (arch.h).
+ * Owns nothing. A folder may contain the embedding once for each half, and old folders contain biases between decoder and
+ * encoder that no program uses; both are left out. Sources: transformers' code; names of GGUF files as llama.cpp reads
  * them. */
 #include <stdio.h>
 #include <string.h>

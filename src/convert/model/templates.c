@@ -1,6 +1,6 @@
 /* templates.c - the chat templates of a model's folder, in the order in which transformers looks for them: chat_template.jinja
- * and additional_chat_templates/NAME.jinja, which replace the others; tokenizer_config.json; chat_template.json, in models that
- * see or hear. A file has one as tokenizer.chat_template, and further ones under their names. */
+ * and additional_chat_templates/NAME.jinja, which replace the others; tokenizer_config.json; chat_template.json, in models for
+ * images or sound. The default template is written as tokenizer.chat_template, and the others under their names. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ typedef struct templates {
     size_t n;
 } templates;
 
-/* Adds a template; the first one of a name counts. A name that no key can hold is ignored. */
+/* Adds a template; the first one with a name counts. Names that no key can contain are ignored. */
 static aerie_status add(const ae_convert *c, templates *t, const char *name, size_t n_name, const char *text, size_t n)
 {
     if (!n_name || n_name >= NAME_BYTES || t->n == MAX_TEMPLATES || memchr(text, '\0', n)) return AERIE_OK;
@@ -57,7 +57,7 @@ static int by_name(const void *a, const void *b)
 
 #define ADDITIONAL "additional_chat_templates"
 
-/* Adds them in the order of their names, because the folder's own order depends on the system. */
+/* Adds the files in the order of their names, because the order of a folder depends on the system. */
 static aerie_status add_additional(const ae_convert *c, templates *t)
 {
     static const char end[] = ".jinja";
@@ -85,7 +85,7 @@ static aerie_status add_additional(const ae_convert *c, templates *t)
     return status;
 }
 
-/* Adds a text, a list of objects with "name" and "template", or an object of texts by name. */
+/* Adds a text, a list of objects with "name" and "template", or an object that maps names to texts. */
 static aerie_status add_json(const ae_convert *c, templates *t, const json_t *value)
 {
     json_t *one;

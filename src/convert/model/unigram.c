@@ -1,8 +1,7 @@
 /* unigram.c - Unigram vocabularies of SentencePiece: from tokenizer.json, as tokenizers writes those of T5 and XLM-R, or from
- * the pieces of tokenizer.model (spm.c). They become "t5", with the map of characters that normalizes text.
- *
- * Steps of tokenizer.json that a GGUF file cannot express are refused. Source: tokenizers' Unigram, Precompiled and Metaspace.
- */
+ * the pieces of tokenizer.model (spm.c). Writes them as "t5", with the map of characters that normalizes text.
+ * Steps of tokenizer.json that a GGUF file cannot express are refused. Sources: tokenizers' Unigram, Precompiled and
+ * Metaspace. */
 #include <string.h>
 
 #include "convert/model/vocab.h"
@@ -41,7 +40,7 @@ bool ae_convert_base64(const char *text, size_t n, ae_buf *out)
     return true;
 }
 
-/* Whether the step is a Replace of runs of spaces by one space, or by the mark of one. */
+/* Returns whether the step replaces runs of spaces by one space, or by its mark. */
 static bool joins_spaces(const json_t *step)
 {
     const char *pattern = json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));

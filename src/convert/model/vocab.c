@@ -1,11 +1,10 @@
-/* vocab.c - the vocabulary of a model's folder: tokenizer.json and tokenizer.model (spm.c). Added and special tokens are in
- * specials.c, chat templates in templates.c.
- *
- * Byte-level BPE becomes "gpt2", with the rules by which the folder's tokenizer cuts text. BPE over U+2581 with byte tokens,
+/* vocab.c - the vocabulary of a model's folder: tokenizer.json and tokenizer.model (spm.c). specials.c has added and special
+ * tokens,
+ * templates.c chat templates.
+ * Byte-level BPE becomes "gpt2", with the rules by which the folder's tokenizer splits text. BPE with U+2581 and byte tokens,
  * which tokenizers makes of SentencePiece's vocabularies, becomes "llama" again: with the scores of tokenizer.model, or with
- * scores in the order of the merges, which is the order of the original scores. Unigram becomes "t5" (unigram.c). Rows of the
- * embedding without a token become fillers.
- */
+ * scores in the order of the merges, which is that of the original scores. Unigram becomes "t5" (unigram.c). Rows of the
+ * embedding without a token become fillers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -79,7 +78,7 @@ static bool is_byte_level(const json_t *tokenizer)
 
 enum { MAX_STEPS = 6 };
 
-/* Reads the expressions that cut text into words. Returns false if it is cut in another way, which *other names. */
+/* Reads the expressions that split text into words. Returns false if it is split in another way, which *other names. */
 static bool read_steps(const json_t *pre, const char *patterns[MAX_STEPS], size_t *n, const char **other)
 {
     static const char gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
@@ -236,7 +235,7 @@ static aerie_status score_by_merges(const ae_convert *c, ae_convert_words *w, co
     return failed ? ae_convert_no_memory(c, "the merges") : AERIE_OK;
 }
 
-/* Either a normalizer adds the space, or the step that marks spaces. */
+/* Either a normalizer adds the space, or the step that marks spaces does. */
 bool ae_convert_adds_space(const json_t *tokenizer)
 {
     const json_t *step = ae_convert_find_step(json_object_get(tokenizer, "pre_tokenizer"), "pretokenizers", "Metaspace");
@@ -270,7 +269,7 @@ static aerie_status put_bpe(const ae_convert *c, ae_gguf_writer *out, ae_convert
     return put_merges(c, out, json_object_get(json_object_get(tokenizer, "model"), "merges"));
 }
 
-/* Writes the tokens of SentencePiece's BPE. tokenizer.json may be NULL: then its model alone is used. */
+/* Writes the tokens of SentencePiece's BPE. tokenizer.json may be NULL; then only its model is used. */
 static aerie_status put_pieces(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f,
                                ae_convert_spm *s)
 {
@@ -287,7 +286,7 @@ static aerie_status put_pieces(const ae_convert *c, ae_gguf_writer *out, ae_conv
     if (tokenizer) AE_TRY(put_json_words(c, w, tokenizer, false));
     AE_TRY(ae_convert_put_added(c, w, f));
     if (!s->there) AE_TRY(score_by_merges(c, w, tokenizer));
-    /* Gemma 4's files are merged by the list itself */
+    /* for Gemma 4, programs merge by the list */
     const bool by_merges = tokenizer && strcmp(c->arch->arch, "gemma4") == 0;
     AE_TRY(ae_convert_put_words(c, out, w, by_merges ? "gemma4" : "llama", true));
     if (by_merges) AE_TRY(put_merges(c, out, json_object_get(json_object_get(tokenizer, "model"), "merges")));

@@ -5,14 +5,14 @@
 #include "convert/checkpoint/checkpoint.h"
 
 typedef struct ae_convert_words {
-    ae_gguf_string *list; /* [n] an entry with data NULL: no token has this id */
+    ae_gguf_string *list; /* [n] data is NULL for an id without a token */
     int32_t *types;       /* [n] aerie_token_type */
     float *scores;        /* [n] */
     ae_arena arena;       /* holds the texts */
     uint32_t n;
 } ae_convert_words;
 
-/* The JSON files beside the tensors; NULL: there is no such file. */
+/* The JSON files beside the tensors; NULL: the file does not exist. */
 typedef struct ae_convert_folder {
     json_t *tokenizer, *config, *generation; /* tokenizer.json, tokenizer_config.json, generation_config.json */
     json_t *special, *added;                 /* special_tokens_map.json, added_tokens.json */
@@ -23,26 +23,27 @@ void ae_convert_words_free(ae_convert_words *w);
 /* Sets the token of an id, replacing an earlier one. */
 aerie_status ae_convert_words_put(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, json_int_t id,
                                   int32_t type);
-/* Makes ids without a token fillers. */
+/* Adds fillers for ids without a token. */
 aerie_status ae_convert_words_fill(const ae_convert *c, ae_convert_words *w);
 
-/* Content of a SentencePiece model besides its pieces. */
+/* Contents of a SentencePiece model apart from its pieces. */
 typedef struct ae_convert_spm {
     bool there;            /* the folder has one */
     bool unigram;          /* false: BPE */
-    bool space, collapses; /* a space is put before a text; repeated spaces, and those at its ends, are dropped */
-    ae_buf charsmap;       /* the compiled map of characters; n is 0 if there is none */
+    bool space, collapses; /* space: adds a space before a text; collapses: drops repeated spaces, and those at both ends */
+    ae_buf charsmap;       /* the compiled map of characters; empty if there is none */
 } ae_convert_spm;
 
 /* spm.c: reads pieces, types and scores of tokenizer.model or spiece.model. The caller frees s->charsmap. */
 aerie_status ae_convert_read_spm(const ae_convert *c, ae_convert_words *w, ae_convert_spm *s);
 
 /* unigram.c: writes tokenizer.* of a Unigram vocabulary, from tokenizer.json or, if it is not NULL, from `s`, whose pieces are
- * in w already. Without special tokens and templates. */
+ * in w
+ * already. Does not write special tokens and templates. */
 aerie_status ae_convert_put_unigram(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f,
                                     ae_convert_spm *s);
 bool ae_convert_is_unigram(const json_t *tokenizer);
-/* Appends what a text in base64 stands for. Returns false if it is not base64. */
+/* Appends the bytes that a base64 text encodes. Returns false if it is not base64. */
 bool ae_convert_base64(const char *text, size_t n, ae_buf *out);
 
 /* wordlists.c: writes tokenizer.* of tiktoken.model, without special tokens and templates; and of RWKV's list, without
@@ -52,25 +53,25 @@ aerie_status ae_convert_put_rwkv(const ae_convert *c, ae_gguf_writer *out, ae_co
 aerie_status ae_convert_put_tiktoken(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w,
                                      const ae_convert_folder *f);
 
-/* vocab.c: reads the JSON files that a tokenizer may have; a missing one stays NULL. */
+/* vocab.c: reads the JSON files of a tokenizer; a missing one stays NULL. */
 aerie_status ae_convert_read_folder(const ae_convert *c, ae_convert_folder *f);
 void ae_convert_folder_free(ae_convert_folder *f);
 /* Adds the tokens that tokenizer.json lists as added_tokens. */
 aerie_status ae_convert_put_json_added(const ae_convert *c, ae_convert_words *w, const json_t *tokenizer);
-/* Whether tokenizer.json puts a space before a text. */
+/* Returns whether tokenizer.json puts a space before a text. */
 bool ae_convert_adds_space(const json_t *tokenizer);
 /* Fills gaps, then writes tokenizer.ggml.model, tokens, token_type and, if wanted, scores. */
 aerie_status ae_convert_put_words(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const char *model,
                                   bool scores);
-/* Returns the "type" of a part of tokenizer.json, "" if there is none. */
+/* Returns the "type" of a part of tokenizer.json; "" without one. */
 const char *ae_convert_type_of(const json_t *json);
-/* Returns the step with this type: the part itself or one of the steps of the sequence that it is. NULL: there is none. */
+/* Returns the step with this type: `json` itself, or a step of it if it is a sequence. NULL: there is none. */
 const json_t *ae_convert_find_step(const json_t *json, const char *list, const char *type);
 
-/* specials.c: whether an added token has no row in the embedding (reported); adding the tokens that neither tokenizer.json nor
- * tokenizer.model has; writing the keys of special tokens, and of tokens that end a generation. */
+/* specials.c: returns whether an added token has no row in the embedding (reported); adds the tokens that tokenizer.json and
+ * tokenizer.model lack; writes the keys of special tokens, and of tokens that end a generation. */
 bool ae_convert_beyond(const ae_convert *c, const ae_convert_words *w, const char *text, json_int_t id);
-/* Warns if the id, which is in range, belongs to another added token already. */
+/* Warns if the id, which is in range, already belongs to another added token. */
 void ae_convert_note_twice(const ae_convert *c, const ae_convert_words *w, const char *text, size_t n, uint32_t id);
 aerie_status ae_convert_put_added(const ae_convert *c, ae_convert_words *w, const ae_convert_folder *f);
 aerie_status ae_convert_put_special(const ae_convert *c, ae_gguf_writer *out, const ae_convert_words *w,

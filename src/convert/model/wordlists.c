@@ -1,9 +1,8 @@
-/* wordlists.c - vocabularies stored as a text file with a line for each token, in place of tokenizer.json (vocab.h).
- *
- * tiktoken.model (Kimi): a token's bytes in base64 and its rank, which is its id. Tokens are written as in byte-level
- * BPE. There are no merges: two parts become one if together they are a token, the lowest id first, which is what tiktoken
- * does and what readers of files without merges do. rwkv_vocab_v20230424.txt (RWKV): an id, a Python literal, a number of
- * bytes. Owns nothing. Sources: the formats as published, read as hostile input. */
+/* wordlists.c - vocabularies that are text files with a line for each token, instead of tokenizer.json (vocab.h).
+ * tiktoken.model (Kimi): a token's bytes in base64, and its rank, which is its id. Tokens are written as in byte-level
+ * BPE. There are no merges: two parts are joined if the result is a token, the lowest id first, which is what tiktoken
+ * does, and what programs do for files without merges. rwkv_vocab_v20230424.txt (RWKV): an id, a Python literal, a number of
+ * bytes. Owns nothing. Sources: the published formats. The files may be malicious. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +11,11 @@
 #include "convert/model/arch.h"
 #include "convert/model/vocab.h"
 
-enum { MAX_BYTES = 1024 }; /* of a token; Kimi's longest one has 128 */
+enum { MAX_BYTES = 1024 }; /* limit of a token; Kimi's longest one has 128 */
 static const char plamo_name[] = "tokenizer.jsonl";
 static const char rwkv_name[] = "rwkv_vocab_v20230424.txt";
 
-/* Reads one line, without its end. bytes: room for a token's. */
+/* Reads one line, without its end. bytes: a buffer for the token. */
 typedef aerie_status line_fn(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, size_t line, ae_buf *bytes);
 
 /* ---- tiktoken.model --------------------------------------------------------------------------------------------- */
@@ -127,7 +126,7 @@ static bool read_hex(const char *text, size_t n, uint32_t *value)
     return true;
 }
 
-/* Appends what a Python literal, of text or of bytes, stands for. Returns false if it is none. */
+/* Appends the bytes of a Python literal of text or bytes. Returns false if it is invalid. */
 static bool read_literal(const char *text, size_t n, ae_buf *out)
 {
     static const char plain[] = "nrt\\'\"abfv", means[] = "\n\r\t\\'\"\a\b\f\v";
@@ -159,7 +158,7 @@ static bool read_literal(const char *text, size_t n, ae_buf *out)
     return true;
 }
 
-/* Spells bytes as Python does, without the quotes. */
+/* Writes bytes as a Python literal without the quotes. */
 static void spell(const ae_buf *bytes, ae_buf *out)
 {
     const bool both = memchr(bytes->data, '\'', bytes->n) && memchr(bytes->data, '"', bytes->n);
@@ -179,7 +178,7 @@ static aerie_status put_rwkv_line(const ae_convert *c, ae_convert_words *w, cons
     char *end;
     const unsigned long long id = strtoull(text, &end, 10);
     const char *first = end + 1, *last = text + n;
-    while (last > first && last[-1] != ' ') last--; /* the number of bytes is after the last blank */
+    while (last > first && last[-1] != ' ') last--; /* the number of bytes follows the last space */
     ae_buf spelled = {0};
     ae_buf_clear(bytes);
     const bool fits = *text >= '0' && *text <= '9' && *end == ' ' && last > first + 1 && *last >= '0' && *last <= '9' &&
@@ -201,7 +200,7 @@ static aerie_status put_rwkv_line(const ae_convert *c, ae_convert_words *w, cons
     return status;
 }
 
-/* Token 0 begins and ends texts; an empty line ends an answer too. */
+/* Token 0 begins and ends texts; an empty line ends an answer, too. */
 aerie_status ae_convert_put_rwkv(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w)
 {
     static const char *const zero[] = {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id"};
@@ -230,7 +229,7 @@ static int32_t plamo_type(const json_t *kind, const char *text, size_t n)
     return marked ? AERIE_TOKEN_CONTROL : AERIE_TOKEN_NORMAL;
 }
 
-/* bytes: counts the tokens by its length, since empty lines have none. */
+/* bytes: its length counts the tokens, since PLaMo's lines have no ids. */
 static aerie_status put_plamo_line(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, size_t line,
                                    ae_buf *bytes)
 {

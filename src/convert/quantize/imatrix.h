@@ -1,12 +1,10 @@
 /* imatrix.h - importance matrices in files: how strongly the columns of each weight are used.
- *
- * Owns: reading such a file, and the names of its keys and tensors. Does not own: collecting (session/imatrix.c), and what
+ * Owns reading such a file, and the names of its keys and tensors. Does not own collecting (session/imatrix.c), or what
  * encoders do with it (types.h). Source: the GGUF files that llama.cpp's imatrix program writes, with the keys below and, for
  * the weight NAME,
  *     NAME.in_sum2 f32 [n_columns, n_matrices] sums of squares of the inputs, for each matrix of a stack of experts
  *     NAME.counts f32 [1, n_matrices] number of rows that were summed
- * The file is hostile: negative and infinite numbers and NaNs are refused when it is opened.
- */
+ * The file may be malicious: negative and infinite numbers and NaNs are refused when it is opened. */
 #ifndef AE_CONVERT_QUANTIZE_IMATRIX_H
 #define AE_CONVERT_QUANTIZE_IMATRIX_H
 
@@ -31,10 +29,11 @@ size_t ae_imatrix_n_entries(const ae_imatrix *imatrix); /* number of weights */
 uint32_t ae_imatrix_n_chunks(const ae_imatrix *imatrix);
 ae_gguf_string ae_imatrix_dataset(const ae_imatrix *imatrix); /* the first dataset; empty if there is none */
 
-/* The sizes of the importance matrix of a weight. Returns false if there is none for it. */
+/* Finds the sizes of the importance matrix of a weight. Returns false if there is none. */
 bool ae_imatrix_find(const ae_imatrix *imatrix, ae_gguf_string name, uint64_t *n_columns, uint64_t *n_matrices);
-/* Mean squares of the inputs of a weight that was found, to out [n_matrices][n_columns]; 1 for a matrix that no row has
- * used. */
+/* Writes the mean squares of a weight's inputs to out [n_matrices][n_columns]; 1 for a matrix that no row has used. The weight
+ * must have
+ * an importance matrix. */
 void ae_imatrix_means(const ae_imatrix *imatrix, ae_gguf_string name, float *out);
 
 #endif

@@ -232,13 +232,13 @@ bool ae_mix_is_weight(const ae_gguf_tensor *tensor)
 
 /* ---- The rules ------------------------------------------------------------------------------------------ */
 
-/* Whether a layer gets more bits: the first and last eighth of the layers, and every third in between. */
+/* Returns whether a layer gets more bits: the first and last eighth of the layers, and every third in between. */
 static bool more_bits(uint32_t i, uint32_t n)
 {
     return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
 }
 
-/* N in "blk.N."; 0 for other names. */
+/* Returns N of "blk.N."; 0 for other names. */
 static uint32_t layer_of(ae_gguf_string name)
 {
     uint32_t layer = 0;
@@ -248,7 +248,7 @@ static uint32_t layer_of(ae_gguf_string name)
     return layer;
 }
 
-/* Whether the mix has less than three bits; IQ2_S and IQ2_M are the larger of these. */
+/* Returns whether the mix has less than three bits; IQ2_S and IQ2_M are the largest of these. */
 static bool is_low(enum mix_id id)
 {
     return id <= IQ2_M;
@@ -274,7 +274,7 @@ static uint32_t embedding_type(enum mix_id id, uint32_t type)
     return is_low(id) ? (uint32_t)AE_TYPE_Q2_K : type;
 }
 
-/* In mixes below three bits, the tensors that benefit most get a few more bits. */
+/* Chooses types in mixes below three bits, where the tensors that benefit most get a few more bits. */
 static uint32_t low_type(enum mix_id id, uint32_t type, const ae_mix_model *m, ae_gguf_string name, uint32_t layer)
 {
     const uint32_t more = is_larger_low(id) ? AE_TYPE_IQ3_S : AE_TYPE_Q2_K;
@@ -307,7 +307,7 @@ static uint32_t value_type(enum mix_id id, uint32_t type, const ae_mix_model *m,
     case Q4_K_S: type = layer < 4 ? AE_TYPE_Q5_K : type; break;
     default: break;
     }
-    /* eight query heads share these weights in 70B models: more bits cost next to nothing there */
+    /* eight query heads share these weights in 70B models, so more bits cost almost nothing */
     const bool shared_by_many = m->n_layers == 80 && m->n_gqa > 1;
     if (shared_by_many && (type == AE_TYPE_Q3_K || type == AE_TYPE_Q4_K)) type = AE_TYPE_Q5_K;
     return m->n_experts == 8 ? AE_TYPE_Q8_0 : type;

@@ -1,4 +1,4 @@
-/* rewrite.c - implements rewrite.h: the plan, and the header of the new file. Rows are in rows.c. */
+/* rewrite.c - implements rewrite.h: the plan, and the header of the new file. rows.c writes the rows. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -64,7 +64,7 @@ static aerie_status check_type(uint32_t type, aerie_error *error)
                    info ? info->name : "?");
 }
 
-/* The type asked for, before the length of the rows is considered. */
+/* Chooses the requested type, before the length of the rows is considered. */
 static aerie_status want(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, ae_rewrite_tensor *t,
                          aerie_error *error)
 {
@@ -85,8 +85,9 @@ static aerie_status want(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settin
     return AERIE_OK;
 }
 
-/* Decides whether the importance matrix is used for the tensor. It may have the embeddings' name for another reason: as rows to
- * look up they have no input, only as the output head. */
+/* Decides whether the importance matrix is used for the tensor. It may list the embeddings for another reason: as an output
+ * head they
+ * have inputs, but as rows to look up they have none. */
 static aerie_status weigh(const ae_rewrite *r, ae_rewrite_tensor *t, aerie_error *error)
 {
     const ae_gguf_tensor *from = t->from;
@@ -253,7 +254,7 @@ static aerie_status write_key(ae_rewrite *r, const ae_gguf_kv *kv, new_keys *key
     return ae_gguf_writer_copy(r->writer, kv, error);
 }
 
-/* Writes the keys that llama.cpp's program writes about its importance matrix, with file names but without folders. */
+/* Writes llama.cpp's keys about the importance matrix, with the names of files but not their folders. */
 static aerie_status write_imatrix_keys(ae_rewrite *r, aerie_error *error)
 {
     const ae_imatrix *im = r->settings.imatrix;

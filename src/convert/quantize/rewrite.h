@@ -1,13 +1,11 @@
-/* rewrite.h - rewriting a GGUF file with other tensor types (quantizing) and, optionally, other shapes.
- *
- * Owns: the plan (the new type and shape of every tensor, the new keys) and its execution. Does not own: the file that is
- * read, which must outlive the plan; the choice of types by a mix (mix.h).
+/* rewrite.h - rewrites a GGUF file with other tensor types (quantizing) and, optionally, other shapes.
+ * Owns the plan (the new type and shape of every tensor, the new keys) and its execution. Does not own the file that is
+ * read, which must outlive the plan, or the choice of types by a mix (mix.h).
  * Invariants: tensors keep their order and names; a tensor whose type and shape do not change is copied byte for byte; any
  * other is decoded to f32 and encoded row by row by the encoders of types.h, so the bytes depend neither on threads nor on
  * chunks. All keys are kept except split.*, general.file_type, general.quantization_version and those in settings. Memory:
  * two chunks of some MiB and a row per thread, whatever the size of the file. The target's path is not touched before the
- * new file is complete.
- */
+ * new file is complete. */
 #ifndef AE_CONVERT_QUANTIZE_REWRITE_H
 #define AE_CONVERT_QUANTIZE_REWRITE_H
 
@@ -17,16 +15,16 @@
 
 typedef struct ae_rewrite_tensor {
     const ae_gguf_tensor *from;
-    bool weighed;           /* errors are weighted by settings.imatrix */
-    bool weight;            /* may be quantized (ae_mix_is_weight); others keep their type */
-    uint32_t type, wanted;  /* type: as written; wanted: as asked for, before the length of the rows was considered */
+    bool weighed;           /* settings.imatrix weights the errors */
+    bool weight;            /* can be quantized (ae_mix_is_weight); other tensors keep their type */
+    uint32_t type, wanted;  /* type: as written; wanted: as requested, before the length of the rows was considered */
     uint32_t row_copies;    /* how often each row of a matrix, or element of a vector, occurs in the new file */
     uint32_t column_copies; /* the same for each column of a matrix, which is divided by that number */
     int64_t ne[4];          /* as written */
     size_t bytes;           /* as written */
 } ae_rewrite_tensor;
 
-/* Weights whose name matches the regular expression (anywhere in the name, ignoring case) get the type. */
+/* Sets the type of weights whose names contain a match of the regular expression, ignoring case. */
 typedef struct ae_rewrite_rule {
     const char *pattern;
     uint32_t type;
@@ -44,20 +42,21 @@ typedef struct ae_rewrite_settings {
     const ae_mix *mix;
     uint32_t output_type,
         embedding_type;           /* of output.weight (tied: the embeddings) and token_embd.weight, or AE_MIX_AS_IS */
-    const ae_rewrite_rule *rules; /* [n_rules]; the first that matches counts */
+    const ae_rewrite_rule *rules; /* [n_rules]; the first match counts */
     size_t n_rules;
     bool pure;                  /* all weights get the mix's main type */
     bool leave_output;          /* output.weight stays as it is */
     bool allow_requantize;      /* quantized weights may be quantized again */
-    /* weights the errors of weights that it has and that are not copied; must outlive the run. NULL: none */
+    /* Weights the errors of the weights that it lists and that are not copied; must outlive the run. NULL: none. */
     const ae_imatrix *imatrix;
     const ae_rewrite_key *keys; /* [n_keys] u32 keys with new values */
     size_t n_keys;
     ae_rewrite_shape *shape; /* NULL: shapes do not change */
     void *shape_context;
     bool only_copied; /* weights without copies keep their type, whatever the mix says */
-    /* Copies are made of groups of this many rows or columns: a group, then the same group again, and so on. 1: the copies of
-     * each row are adjacent. If the length is not a multiple, all of it is one group. */
+    /* Rows or columns are copied in groups of this many: a group, then the same group again, and so on. 1: the copies of each
+     * row are
+     * adjacent. If the length is not a multiple, all of it is one group. */
     uint32_t copy_group;
     /* Each copy compensates the rounding errors of those before it, so that r copies together are r times as exact as one:
      * always for rows, for columns only if a group is whole blocks. */
@@ -79,13 +78,13 @@ size_t ae_rewrite_n_tensors(const ae_rewrite *rewrite);
 const ae_rewrite_tensor *ae_rewrite_tensor_at(const ae_rewrite *rewrite, size_t i);
 /* Returns the number of weights for which rule i was the first that matched. */
 size_t ae_rewrite_rule_uses(const ae_rewrite *rewrite, size_t i);
-/* Whether a tensor is copied byte for byte. */
+/* Returns whether a tensor is copied byte for byte. */
 bool ae_rewrite_keeps(const ae_rewrite_tensor *tensor);
 
 /* Starts the new file in the folder of `path`. Errors: ARGUMENT (path is a file that is being read), IO, MEMORY. */
 aerie_status ae_rewrite_begin(ae_rewrite *rewrite, const char *path, aerie_error *error);
-/* Writes everything, and renames the file into place. progress (of bytes written; may be NULL) cancels by returning false.
- * Errors: IO, FORMAT (a weight that is not a finite number), MEMORY, CANCELLED. */
+/* Writes everything, and renames the file. progress (bytes written; may be NULL) cancels by returning false. Errors: IO,
+ * FORMAT (a weight that is not finite), MEMORY, CANCELLED. */
 aerie_status ae_rewrite_run(ae_rewrite *rewrite, uint32_t n_threads, aerie_progress *progress, void *user,
                             aerie_error *error);
 

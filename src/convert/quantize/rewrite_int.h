@@ -1,4 +1,4 @@
-/* rewrite_int.h - the state that the two halves of rewrite.h share. Private to src/convert/quantize. */
+/* rewrite_int.h - the state that rewrite.c and rows.c share. Private to src/convert/quantize. */
 #ifndef AE_CONVERT_QUANTIZE_REWRITE_INT_H
 #define AE_CONVERT_QUANTIZE_REWRITE_INT_H
 
@@ -8,7 +8,7 @@
 
 struct ae_rewrite {
     const ae_gguf *gguf;
-    ae_rewrite_settings settings; /* its pointers are used until begin only */
+    ae_rewrite_settings settings; /* the pointers in it are not used after ae_rewrite_begin */
     ae_mix_model model;
     ae_rewrite_tensor *tensors; /* [n_tensors] in the file's order */
     size_t n_tensors;

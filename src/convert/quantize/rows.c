@@ -1,8 +1,6 @@
-/* rows.c - the second half of rewrite.h: tensor data, chunk by chunk, with rows distributed over threads.
- *
- * Owns the buffers while it runs. A chunk is read whole, the pool decodes, spreads and encodes its rows, and it is written
- * whole: reading and writing stay in order and in one thread.
- */
+/* rows.c - writes tensor data, chunk by chunk, with rows distributed over threads (rewrite.h).
+ * Owns the buffers of a run. For each chunk, one thread reads it whole, the pool decodes, copies and encodes its rows, and one
+ * thread writes it whole, so reading and writing stay in order. */
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
@@ -23,7 +21,7 @@ typedef struct running {
     uint64_t done; /* bytes written */
     uint8_t *in, *out;
     size_t in_bytes, out_bytes; /* sizes of these buffers */
-    float *importance;          /* [n matrices][columns] of the tensor, if it is weighted */
+    float *importance;          /* [n matrices][columns] of the tensor, if its errors are weighted */
     size_t importance_bytes;
     float *rows;                /* [n_workers][row_floats] */
     size_t row_floats, rows_bytes;
@@ -52,7 +50,7 @@ static size_t group_of(const running *run, size_t n)
 
 static bool all_finite(const float *x, size_t n)
 {
-    int32_t most = 0; /* the bits without sign; they ascend with the magnitude */
+    int32_t most = 0; /* the bits without the sign, which ascend with the magnitude */
     for (size_t i = 0; i < n; i++) {
         int32_t bits;
         memcpy(&bits, &x[i], sizeof bits);
@@ -63,7 +61,8 @@ static bool all_finite(const float *x, size_t n)
 }
 
 /* Encodes x [n] / share repeatedly, the k-th time at out + k * stride, each time with the errors of the earlier copies added.
- * scratch [3 n]. */
+ * scratch
+ * [3 n]. */
 static void encode_carrying(const ae_type_info *to, const float *x, size_t n, uint32_t copies, float share,
                             float *scratch, uint8_t *out, size_t stride)
 {
@@ -126,7 +125,7 @@ static void do_row(void *context, uint32_t item, uint32_t i_worker)
     for (size_t k = 1; k < copies; k++) memcpy(out + k * group * c->out_row, out, c->out_row);
 }
 
-/* ---- Tensors -------------------------------------------------------------------------------------------- */
+/* Makes space for n bytes. */
 
 static aerie_status grow(void *buffer, size_t *has, size_t n, aerie_error *error)
 {
@@ -140,7 +139,7 @@ static aerie_status grow(void *buffer, size_t *has, size_t n, aerie_error *error
     return AERIE_OK;
 }
 
-/* Makes room for a row of that many floats for each worker. */
+/* Makes space for a row of this many floats for each worker. */
 static aerie_status grow_rows(running *run, size_t floats, aerie_error *error)
 {
     size_t bytes;
@@ -171,7 +170,7 @@ static aerie_status copy_bytes(running *run, const ae_rewrite_tensor *t, aerie_e
     return AERIE_OK;
 }
 
-/* Copies a vector whose elements are repeated: it is small, and f32. */
+/* Copies a vector with repeated elements, which is small and f32. */
 static aerie_status copy_vector(running *run, const ae_rewrite_tensor *t, aerie_error *error)
 {
     const size_t n = (size_t)t->from->ne[0], copies = t->row_copies, group = group_of(run, n);
@@ -184,7 +183,7 @@ static aerie_status copy_vector(running *run, const ae_rewrite_tensor *t, aerie_
     return put(run, run->out, t->bytes, error);
 }
 
-/* Reads the row once more, for the message. */
+/* Reads the row again for the message. */
 static aerie_status fail_cut(const running *run, const chunk *c, uint64_t row, aerie_error *error)
 {
     size_t at = 0;
@@ -230,7 +229,7 @@ static aerie_status do_tensor(running *run, const ae_rewrite_tensor *t, aerie_er
                .in_row = ae_type_row_bytes(from->type, ne0),
                .out_row = ae_type_row_bytes(t->type, (uint64_t)t->ne[0]),
                .row_group = t->row_copies > 1 ? group_of(run, n_rows) : 1};
-    /* the plan has checked that the new tensor's size does not overflow; its size as f32 may */
+    /* the plan has checked that the new tensor's size does not overflow, but its size as f32 may */
     size_t floats, f32_bytes = 0;
     const size_t scratch = t->column_copies > 3 ? t->column_copies : 3;
     if (!ae_mul_size(ne0, 1 + scratch, &floats) || !ae_mul_size(floats, sizeof(float), &f32_bytes) ||
