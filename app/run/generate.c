@@ -30,7 +30,7 @@ static void show_mark(app_generation *g, const char *mark)
     else app_print("%s", mark);
 }
 
-/* Bytes from n_shown on, each token's in the colour of its origin. */
+/* Prints the bytes from n_shown on, each token's in the colour of its origin. */
 static void show_colored(app_generation *g, const app_answer *a)
 {
     static const int colors[] = {0, 32, 36, 34, 35, 33};
@@ -57,7 +57,7 @@ static void show_header(app_generation *g)
     app_print(" <==\n");
 }
 
-/* Prints what is new of answer i. */
+/* Prints the new part of the answer. */
 static void show_new(app_generation *g, const app_answer *a)
 {
     if (g->headers && !g->begun) show_header(g);
@@ -72,7 +72,7 @@ static void show_new(app_generation *g, const app_answer *a)
     }
 }
 
-/* On a terminal, an answer that ends in a newline is not followed by an empty line; elsewhere bytes are exact. */
+/* Ends the answer's line. On a terminal, no empty line follows an answer that ends in a newline; elsewhere bytes are exact. */
 static void show_end(app_generation *g, const app_answer *a)
 {
     if (g->show == APP_SHOW_LINES) {
@@ -88,7 +88,7 @@ static void show_end(app_generation *g, const app_answer *a)
 static void show(app_generation *g, bool all)
 {
     if (g->show == APP_SHOW_NOTHING) return;
-    if (all && g->show == APP_SHOW_LINES) return; /* an interrupted answer is not printed as if it were complete */
+    if (all && g->show == APP_SHOW_LINES) return; /* an interrupted answer must not look complete */
     while (g->i_shown < g->prompts->n) {
         const app_answer *a = &g->answers[g->i_shown];
         show_new(g, a);
@@ -138,7 +138,7 @@ static bool on_token(void *user, const aerie_token_event *event)
     if (!keep(g, a, event)) g->failed = true;
     if (event->token < 0) a->ended = true;
     if (event->refused) a->refused = true;
-    /* what is being denoised is shown on standard error, and only what is complete after it */
+    /* standard error shows the canvas, and standard output only what is final */
     if (!g->options->run.denoising_shown || !g->models->info.is_diffusion || a->ended) show(g, false);
     return !g->failed && !app_interrupted();
 }
@@ -155,7 +155,7 @@ static json_t *json_logprob(const app_models *models, aerie_logprob it)
     return json;
 }
 
-/* [{"id", "token", "logprob", "top": [...]}, ...] */
+/* Returns [{"id", "token", "logprob", "top": [...]}, ...]. */
 static json_t *logprobs_json(const app_models *models, const app_answer *answer)
 {
     json_t *list = json_array(), *top = NULL;
@@ -171,7 +171,7 @@ static json_t *logprobs_json(const app_models *models, const app_answer *answer)
     return list;
 }
 
-/* Shows a progress bar for the longest of the prompts that are being computed. */
+/* Shows a progress bar for the longest prompt that is being computed. */
 static bool on_progress(void *user, uint64_t done, uint64_t total)
 {
     enum { PATIENCE = 2 }; /* seconds */
@@ -201,7 +201,7 @@ json_t *app_json_answer(const app_generation *g, size_t i)
     return json;
 }
 
-/* Shows the canvas of the answer that is being shown: tokens that are known, and _ for the others. */
+/* Shows the canvas of the shown answer: known tokens, and _ for the others. */
 static void on_canvas(void *user, size_t i_request, uint32_t step, uint32_t n_steps, const int32_t *tokens, size_t n_prompt,
                       size_t n_tokens)
 {
@@ -269,7 +269,7 @@ static bool has_limit(const app_generation *g, answer_style *style)
     return found;
 }
 
-/* The requests [prompts->n]. stops: room for all texts that end an answer. false: no memory. */
+/* Fills requests [prompts->n]. stops: space for all texts that end an answer. */
 static bool make_requests(app_generation *g, aerie_request *requests, const char **stops)
 {
     size_t n_marks, n = g->options->stop.n;
@@ -306,7 +306,7 @@ static int say_refused(const app_generation *g)
     return first;
 }
 
-/* Room for the answers; the requests, to be freed with free(). NULL: no memory. */
+/* Allocates the answers and returns the requests, which the caller frees. NULL: out of memory. */
 static aerie_request *prepare(app_generation *g, aerie_session *session, const char **stops, ae_session_test_answer **known)
 {
     const size_t n = g->prompts->n;
@@ -337,7 +337,7 @@ static int conclude(app_generation *g, aerie_status status, const aerie_error *e
     if (status != AERIE_OK) return app_report(APP_WORKING, status, error);
     if (app_interrupted()) return APP_INTERRUPTED;
     if (g->failed && app_flush()) return app_error_memory("the answers");
-    return g->failed ? APP_FAILED : APP_DONE; /* app_finish says what became of standard output */
+    return g->failed ? APP_FAILED : APP_DONE; /* app_finish reports what failed on standard output */
 }
 
 int app_generate(app_generation *g, aerie_session *session)
@@ -402,7 +402,7 @@ static int turn_close(turn *t)
     return t->g->stats ? conclude(t->g, t->status, &t->error) : app_error_memory("the answers");
 }
 
-/* Returns the session that has advanced least among those that have work; n: there is none. */
+/* Returns the session that has advanced least among those with work; n if none has any. */
 static size_t whose_turn(const turn *turns, size_t n)
 {
     size_t best = n, least = SIZE_MAX;
@@ -439,7 +439,7 @@ int app_generate_in_turns(app_generation *generations, aerie_session *const *ses
     return bad;
 }
 
-/* Returns the reason why an answer ended too early. */
+/* Returns why an answer ended too early. */
 static const char *cause_of(const app_generation *g, aerie_stop stop, char out[160])
 {
     switch (stop) {
