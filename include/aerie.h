@@ -180,10 +180,10 @@ typedef struct aerie_model_params {
     const char *backend;      /* one of aerie_backend_names; NULL, "": the default. Several names with commas between them
                                * ("cuda0,cuda1"): the layers are spread over these in order; the bytes stay the same */
     aerie_log log;
-    uint32_t n_gpu_layers;    /* so many of the last layers, with the output counted as the very last one, lie on `backend`, the
-                               * others on the processor; 0, or more than there are: all */
-    uint32_t n_cpu_moe;       /* the experts of so many of the first layers lie on the processor */
-    uint32_t n_cpu_ffn;       /* the feed-forward blocks without experts of so many of the first layers lie there too */
+    uint32_t n_gpu_layers;    /* layers on `backend`, counted from the end, where the output counts as one; the others are
+                               * on the processor; 0, or more than there are: all */
+    uint32_t n_cpu_moe;       /* number of layers, from the first on, whose experts are on the processor */
+    uint32_t n_cpu_ffn;       /* the same for feed-forward blocks without experts */
     const float *tensor_split; /* [n_tensor_split] shares of the layers that devices of a list get; NULL: by free memory */
     size_t n_tensor_split;
     const struct aerie_machines *machines; /* several processes run the model together (aerie_extra.h); NULL: this one */
@@ -260,7 +260,7 @@ AERIE_API aerie_status aerie_model_tokenize(const aerie_model *model, const char
  * ARGUMENT (a token out of range), MEMORY. */
 AERIE_API aerie_status aerie_model_detokenize(const aerie_model *model, const int32_t *tokens, size_t n_tokens, bool special,
                                               char **text, size_t *n, aerie_error *error);
-/* Whether the token ends a generation; false for ids out of range. */
+/* Returns whether the token ends a generation; false for ids out of range. */
 AERIE_API bool aerie_model_token_is_eog(const aerie_model *model, int32_t token);
 
 /* As numbered in GGUF files. */
@@ -302,9 +302,9 @@ typedef enum aerie_special {
 
 /* Returns the id, from the file's key or, for FIM tokens and SEP, from the usual spellings; -1: the model has none. */
 AERIE_API int32_t aerie_model_token_special(const aerie_model *model, aerie_special which);
-/* Whether aerie_model_tokenize with add_special puts BOS at the beginning. */
+/* Returns whether aerie_model_tokenize with add_special puts BOS at the beginning. */
 AERIE_API bool aerie_model_adds_bos(const aerie_model *model);
-/* Whether it puts EOS at the end. */
+/* Returns whether it puts EOS at the end. */
 AERIE_API bool aerie_model_adds_eos(const aerie_model *model);
 
 typedef struct aerie_message {
@@ -416,7 +416,7 @@ typedef struct aerie_sampling {
     size_t n_dry_breakers;
     int32_t mirostat;        /* 0: off; 2: mirostat 2.0: of the other steps only logit bias and temperature apply */
     float mirostat_tau, mirostat_eta; /* target surprise (bits), learning rate */
-    uint32_t min_keep;       /* typical-p, top-p, min-p and XTC leave at least so many candidates */
+    uint32_t min_keep;       /* typical-p, top-p, min-p and XTC leave at least this many candidates */
     const aerie_logit_bias *logit_bias; /* [n_logit_bias] applied before everything else; lent */
     size_t n_logit_bias;
     aerie_sampler samplers[AERIE_MAX_SAMPLERS]; /* the order of the steps, ended by END; without TEMPERATURE, 1 is used */
@@ -765,13 +765,13 @@ AERIE_API aerie_status aerie_session_step(aerie_session *session, aerie_error *e
 /* Returns the next event of a request without a token callback; NULL: there is none now. Valid until the next call of
  * aerie_session_poll or aerie_session_step. The stepping thread. */
 AERIE_API const aerie_token_event *aerie_session_poll(aerie_session *session);
-/* Waits until there is something to step, at most so many seconds; returns true if there is. The stepping thread. */
+/* Waits until there is something to step, at most this many seconds; returns true if there is. The stepping thread. */
 AERIE_API bool aerie_session_wait(aerie_session *session, double seconds);
 /* Returns the number of submitted tasks that have not ended. */
 AERIE_API size_t aerie_session_n_tasks(const aerie_session *session);
 /* The task ends at the next step with AERIE_STOP_CALLER, if it has not ended by then. Any thread. */
 AERIE_API void aerie_task_cancel(aerie_task *task);
-/* Whether the task's last event was reported or waits to be polled. Any thread. */
+/* Returns whether the task's last event was reported or waits to be polled. Any thread. */
 AERIE_API bool aerie_task_ended(const aerie_task *task);
 /* Returns the slot in which the task runs or ran, below n_seqs; -1: it waits for a slot. Any thread. */
 AERIE_API int32_t aerie_task_slot(const aerie_task *task);

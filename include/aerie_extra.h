@@ -23,14 +23,14 @@ typedef struct aerie_drafter_head_params {
 
 AERIE_INITIALISER(drafter_head_params)
 
-/* Whether the file is a drafter head, by its architecture, or has MTP blocks without their model. Also false if it cannot be
- * read. */
+/* Returns whether the file is a drafter head, by its architecture, or has MTP blocks without their model. Also false if it
+ * cannot be read. */
 AERIE_API bool aerie_file_is_drafter_head(const char *path);
 /* Finds the drafter head that comes with a model: the model's own file if it holds MTP blocks, else a file beside it that is
  * named after it. For "DIR/NAME-Q4_K_M.gguf" that is "DIR/NAME-Q4_K_M-eagle3.gguf", then "DIR/NAME-eagle3.gguf", then the same
  * two with "-mtp"; the number of a split file ("-00001-of-00003") is ignored. Only names are compared: loading the file tells
  * whether it is a head, and whether it fits. type: AUTO for a head of any kind, EAGLE3 or MTP for one of that kind; no other
- * type has heads to find. *path is the caller's (aerie_free); NULL: there is none. Errors: ARGUMENT, MEMORY. */
+ * type has heads to find. *path is the caller's (aerie_free), or NULL. Errors: ARGUMENT, MEMORY. */
 AERIE_API aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_spec_type type, aerie_error *error);
 /* path: a head's file, or a model's that holds MTP blocks, such as the model's own. *head is the caller's; the model outlives
  * it. Errors: IO, UNSUPPORTED (not a head), FORMAT (damaged, or made for another model: what differs), LIMIT (of a file),
@@ -59,7 +59,7 @@ typedef struct aerie_overlap {
     uint32_t n_target, n_draft; /* tokens, without fillers */
     uint32_t n_shared;
     double vocab_share; /* n_shared / n_target; a session needs at least 0.05 */
-    double text_share;  /* share of a sample text's bytes that lie in shared tokens; a session needs at least 0.5 */
+    double text_share;  /* share of a sample text's bytes that are in shared tokens; a session needs at least 0.5 */
 } aerie_overlap;
 
 /* size: sizeof *overlap. Returns false if there is no draft model, or its vocabulary is the target's. */
@@ -277,7 +277,7 @@ AERIE_INITIALISER(embedder_params)
  * INTERNAL. */
 AERIE_API aerie_status aerie_embedder_create(aerie_embedder **embedder, const aerie_model *model,
                                              const aerie_embedder_params *params, aerie_error *error);
-/* NULL is fine. */
+/* NULL is allowed. */
 AERIE_API void aerie_embedder_free(aerie_embedder *embedder);
 /* Returns the length of a vector: the model's n_embd; 1 with RANK. */
 AERIE_API uint32_t aerie_embedder_n_out(const aerie_embedder *embedder);

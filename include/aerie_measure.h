@@ -136,7 +136,7 @@ typedef struct aerie_imatrix_info {
  * backend), MEMORY. */
 AERIE_API aerie_status aerie_imatrix_create(aerie_imatrix **imatrix, aerie_session *session, const aerie_imatrix_params *params,
                                             aerie_error *error);
-/* Ends the collection. NULL is fine. */
+/* Ends the collection. NULL is allowed. */
 AERIE_API void aerie_imatrix_free(aerie_imatrix *imatrix);
 /* Reports the counts so far. size: sizeof *info. */
 AERIE_API void aerie_imatrix_info_get(const aerie_imatrix *imatrix, aerie_imatrix_info *info, size_t size);

@@ -28,6 +28,6 @@ int app_reader_open(app_reader **reader, uint32_t n_threads, uint64_t bytes_want
 /* Reads the buffer once with all threads and returns bytes per second. 0 if that cannot be measured, and for NULL. */
 double app_reader_read(app_reader *reader);
 uint64_t app_reader_bytes(const app_reader *reader);
-void app_reader_free(app_reader *reader); /* NULL is fine */
+void app_reader_free(app_reader *reader); /* NULL is allowed */
 
 #endif

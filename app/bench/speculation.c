@@ -299,7 +299,7 @@ void bench_spec_complete(app_options *o)
     if (o->bench.temperatures.n == 0) o->bench.temperatures = (app_reals){{o->sampling.temperature}, 1};
 }
 
-/* Whether to load -md or a head found beside the model: by default they are compared too. */
+/* Returns whether to load -md or a head found beside the model: by default they are compared too. */
 static bool wants_draft(const app_options *o)
 {
     bool wanted = o->bench.spec_types.n == 0;

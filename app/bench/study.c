@@ -458,7 +458,7 @@ static int measure_type(study *s, type_row *t)
 
 /* ---- Tables --------------------------------------------------------------------------------------------------- */
 
-/* Returns the next complete type from i on; NULL: there is none. */
+/* Returns the next complete type from i on, or NULL. */
 static const type_row *complete(const study *s, size_t i)
 {
     while (i < s->n_types && !s->types[i].done) i++;

@@ -79,7 +79,7 @@ char *name_reference(const char *text)
     return join("ollama:", text, *name.tag ? "" : ":latest", "");
 }
 
-/* Whether two tags are the same; a missing one means "latest". */
+/* Returns whether two tags are the same; a missing one means "latest". */
 static bool same_tag(const char *a, const char *b)
 {
     return strcasecmp(*a ? a : "latest", *b ? b : "latest") == 0;

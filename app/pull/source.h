@@ -34,7 +34,7 @@ int source_folder(source_plan *plan, const char *reference, const app_options *o
 int source_resolve(source_plan *plan, const char *reference, const app_options *options, const fetch_settings *settings);
 /* Returns the token that may be sent to the source, or NULL. */
 const char *source_token(const char *reference, const app_options *options);
-/* Returns the file that a quantization means in a list of paths; "": the default choice; NULL: there is none. Borrowed from the
+/* Returns the file that a quantization means in a list of paths; "": the default choice, or NULL. Borrowed from the
  * list,
  * which it sorts. */
 const source_file *source_choose(source_plan *files, const char *quant);

@@ -43,7 +43,7 @@ typedef struct store_entry {
     store_place place; /* without a lock */
     char *source;      /* the reference; owned */
     source_plan plan;  /* its files */
-    bool whole;        /* all of them lie there */
+    bool whole;        /* all of them are there */
     double pulled;     /* seconds since 1970 */
 } store_entry;
 

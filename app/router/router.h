@@ -61,7 +61,7 @@ void router_give(router *r, router_target *target, uint64_t n_losses, bool unrea
 bool router_is_lost(router *r, const router_target *target, uint64_t n_losses);
 /* Waits at most this many seconds until a server comes up. */
 void router_wait(router *r, double seconds);
-/* Whether the router ends. */
+/* Returns whether the router ends. */
 bool router_ends(router *r);
 
 /* ---- check.c ---- */

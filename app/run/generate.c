@@ -254,7 +254,7 @@ static bool limit_reasoning(const app_generation *g, answer_style style, size_t 
     return ok;
 }
 
-/* Whether --reasoning-budget limits the reasoning, whose texts *style gets. */
+/* Returns whether --reasoning-budget limits the reasoning, whose texts *style gets. */
 static bool has_limit(const app_generation *g, answer_style *style)
 {
     const app_format *format = &g->models->format;

@@ -121,7 +121,7 @@ static char *try_variable(const app_format *format, const char *text, const json
     return prompt;
 }
 
-/* Whether the template's text depends on this variable. */
+/* Returns whether the template's text depends on this variable. */
 static bool has_variable(const app_format *format, const char *text, const json_t *variables, const char *name)
 {
     size_t n_on = 0, n_off = 0;

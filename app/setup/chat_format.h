@@ -36,7 +36,7 @@ const char *app_path_name(const char *path);
 /* Returns the format's values for aerie_model_chat_render; the messages are to be added. Borrows from the format. */
 aerie_chat app_format_chat(const app_format *format);
 
-/* Whether the template writes a first message of the system; whether it writes the tools that it is given. */
+/* Returns whether the template writes a first message of the system; whether it writes the tools that it is given. */
 bool app_format_takes_system(const app_format *format, const aerie_model_info *info);
 bool app_format_takes_tools(const app_format *format, const aerie_model_info *info);
 

@@ -352,8 +352,8 @@ static void add_text(making *m, const char *text, size_t begin, size_t end, cons
     ae_buf_add(&m->text, text + begin, end - begin);
 }
 
-/* Whether the rows of a picture see each other in the text model. The two smallest models of Gemma 4 read them one after the
- * other; no key says so, but their widths do. */
+/* Returns whether the rows of a picture see each other in the text model. The two smallest models of Gemma 4 read them one
+ * after the other; no key says so, but their widths do. */
 static bool are_grouped(const making *m, const ae_tower_model *tower)
 {
     const ae_hparams *h = &m->tower->model->model->hparams;

@@ -232,7 +232,7 @@ typedef struct ae_attention {
  * this order. Rows that see all keep their own places.
  * With n_groups each KV head chooses by itself: group g has heads [g, g + 1) * n_heads / n_groups and its own results, which
  * begin at row g * n_rows (ae_places.head_rows).
- * With a block whole blocks of so many positions are chosen, n_most / block of them: a block's score is the highest of
+ * With a block whole blocks of this many positions are chosen, n_most / block of them: a block's score is the highest of
  * those positions in it that the row sees, and the block of the row's own position and the n_local - 1 before it come first.
  * In the row's own block only the positions that the row sees are chosen.
  * With `pooled` a block's score is that of the position that ends it. Chosen are n_most / block of the blocks whose end the row

@@ -39,7 +39,7 @@
 typedef struct ae_backend ae_backend;
 
 #define AE_MARKS 64      /* marks that a stream keeps */
-#define AE_MAX_DEVICES 8 /* that one model lies on */
+#define AE_MAX_DEVICES 8 /* devices of one model */
 
 typedef struct ae_stream_options {
     uint32_t n_threads;   /* of the pool */

@@ -159,7 +159,7 @@ typedef struct ae_map {
     size_t x2_stride;
     const float *x3;     /* [n_rows][x2_stride] */
     const float *weight; /* [dim] f32 on the device, for AE_MAP_LERP and AE_MAP_LERP_BY, where NULL means 0 */
-    uint32_t n_groups;   /* AE_MAP_GATE; AE_MAP_LERP and _BY: x has so many parts, each combined with the same x2 and x3;
+    uint32_t n_groups;   /* AE_MAP_GATE; AE_MAP_LERP and _BY: x has this many parts, each combined with the same x2 and x3;
                           * divides dim */
     ae_glu glu;          /* AE_MAP_GLU, AE_MAP_GATE */
     float glu_limit, up_limit;

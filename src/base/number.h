@@ -12,7 +12,7 @@
 
 /* Like strtod: returns the number at the beginning of the text; *end points after it. */
 double ae_number_parse(const char *text, char **end);
-/* Whether the text is one finite decimal number and nothing else: no spaces, no hexadecimal digits. */
+/* Returns whether the text is one finite decimal number and nothing else: no spaces, no hexadecimal digits. */
 bool ae_number_is(const char *text, double *value);
 /* Like snprintf of one double with a format such as "%.17g", or "%.*f", where `precision` is the star's value. */
 int ae_number_print(char *out, size_t n, const char *format, int precision, double value);

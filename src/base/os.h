@@ -62,13 +62,13 @@ static inline bool ae_file_id_same(const ae_file_id *a, const ae_file_id *b)
 /* Opens a regular file for reading; *fd is -1 on failure. Errors: IO with path and reason. */
 aerie_status ae_file_open(int *fd, ae_file_id *id, const char *path, aerie_error *error);
 void ae_file_close(int fd); /* -1 is fine */
-/* Whether the path exists, whatever kind of file it is. */
+/* Returns whether the path exists, whatever kind of file it is. */
 bool ae_file_exists(const char *path);
 /* Reads exactly n bytes at `offset` into out; any thread. Errors: IO with `path`, offset and reason, also if the file ends
  * early. */
 aerie_status ae_file_read(int fd, const char *path, uint64_t offset, void *out, size_t n, aerie_error *error);
 
-/* Whether both paths lead to one existing file, through links of any kind. NULL is not a path. */
+/* Returns whether both paths lead to one existing file, through links of any kind. NULL is not a path. */
 bool ae_file_same(const char *a, const char *b);
 /* The path to which writing to `path` would write: follows symbolic links at its end, also to a file that does not exist yet.
  * Free *out with ae_free. Errors: IO (too many links), MEMORY. */

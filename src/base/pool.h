@@ -22,8 +22,8 @@ typedef void ae_pool_job(void *context, uint32_t item, uint32_t i_worker);
 aerie_status ae_pool_create(ae_pool **out, uint32_t n_workers, aerie_error *error);
 void ae_pool_free(ae_pool *pool);
 
-/* Whether this process is a fork() of the one that created the pool. The pool's threads do not exist in it, so jobs run on the
- * caller alone, and ae_pool_free only frees memory. */
+/* Returns whether this process is a fork() of the one that created the pool. The pool's threads do not exist in it, so jobs run
+ * on the caller alone, and ae_pool_free only frees memory. */
 bool ae_pool_is_forked(const ae_pool *pool);
 uint32_t ae_pool_n_workers(const ae_pool *pool);
 /* Waits until no other thread holds the pool, then holds it. Holds nest: the pool is free again after as many calls of

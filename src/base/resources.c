@@ -37,7 +37,7 @@ typedef struct group {
     const char *mount;     /* mount point of the hierarchy */
 } group;
 
-/* Whether a comma-separated list contains `name`. */
+/* Returns whether a comma-separated list contains `name`. */
 static bool lists(const char *list, size_t n, const char *name)
 {
     const size_t m = strlen(name);

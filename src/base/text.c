@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Whether each of the first pairs of bytes is a NUL at index `zero` (0 or 1) and a non-NUL byte at the other index. */
+/* Returns whether each of the first pairs of bytes is a NUL at index `zero` (0 or 1) and a non-NUL byte at the other index. */
 static bool is_pairs(const char *bytes, size_t n, size_t zero)
 {
     enum { MOST = 64 };
@@ -28,7 +28,7 @@ static size_t mark_bytes(const char *bytes, size_t n)
     return n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
-/* Whether the text has a newline and every newline follows a CR. */
+/* Returns whether the text has a newline and every newline follows a CR. */
 static bool is_windows(const char *text, size_t n)
 {
     bool any = false;

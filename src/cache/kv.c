@@ -65,7 +65,7 @@ static bool list_stores(const ae_kv_options *o, stores *s)
     return true;
 }
 
-/* Whether the device has layers; other devices keep nothing. */
+/* Returns whether the device has layers; other devices keep nothing. */
 static bool is_used(const stores *s, uint32_t i_device)
 {
     return s->n_devices == 1 || s->on[i_device].shape.n_layers || s->on[i_device].parts.n_layers;
@@ -364,8 +364,8 @@ aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t 
     return AERIE_OK;
 }
 
-/* Whether sources ascend, are drafts and are never below their targets: then no unread source is overwritten and no live row is
- * touched. */
+/* Returns whether sources ascend, are drafts and are never below their targets: then no unread source is overwritten and no
+ * live row is touched. */
 static bool is_path(const kv_seq *s, uint32_t n_chain, const int32_t *path, uint32_t n)
 {
     if (n_chain > s->n_reserved - s->n_live) return false;

@@ -3,7 +3,7 @@
  * Owns: the devices' page stores, the page tables and their copies on the devices, the reference counts, the prefix tree. Does
  * not own: the values, which the forward pass writes through the tables.
  *
- * Layers may lie on several devices. Tables and counts are the same for all of them; each has a store for its own layers and
+ * Layers may be on several devices. Tables and counts are the same for all of them; each has a store for its own layers and
  * copies of the tables.
  *
  * A page holds AE_KV_PAGE positions of all layers. All sequences take their pages from one pool, as they need them. A
@@ -137,7 +137,7 @@ aerie_status ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n);
 /* Keeps the windows that the sequence sees at n_live longer than others, so that this sequence, or one with the same beginning,
  * can land there. */
 void ae_kv_retain(ae_kv *kv, uint32_t seq);
-/* Whether parts can get lost. */
+/* Returns whether parts can get lost. */
 bool ae_kv_loses_parts(const ae_kv *kv);
 /* Drops a page of live slots and renumbers those after it, 64 lower: for drafter heads with a window, whose rows do not depend
  * on positions. Drops drafts. INTERNAL if layers have windows. */

@@ -96,8 +96,8 @@ static uint32_t n_equal(const int32_t *a, const int32_t *b, uint32_t n)
     return i;
 }
 
-/* Whether a child of `parent` belongs to sequences with this key. Only first pages can differ: all nodes below one have its
- * key. */
+/* Returns whether a child of `parent` belongs to sequences with this key. Only first pages can differ: all nodes below one have
+ * its key. */
 static bool is_of(const ae_kv *kv, int32_t parent, ae_kv_key key, int32_t child)
 {
     return parent >= 0 || ae_kv_key_equal(kv->nodes[child].key, key);

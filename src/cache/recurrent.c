@@ -388,7 +388,7 @@ static uint32_t land(ae_state *state, ae_stream *stream, uint32_t seq, int32_t i
     return s->n_plane;
 }
 
-/* Whether the sequence can be cut to n by dropping records. */
+/* Returns whether the sequence can be cut to n by dropping records. */
 static bool is_near(const ae_state *state, uint32_t seq, uint32_t n)
 {
     return !state->seqs[seq].running && n >= state->seqs[seq].n_plane;
@@ -466,8 +466,8 @@ void ae_state_set_key(ae_state *state, uint32_t seq, ae_kv_key key)
     state->seqs[seq].key = key;
 }
 
-/* Whether these tokens have a snapshot; if so, it counts as used now. If not, *at is the place for a new one; n_snapshots must
- * not be 0. */
+/* Returns whether these tokens have a snapshot; if so, it counts as used now. If not, *at is the place for a new one;
+ * n_snapshots must not be 0. */
 static bool touch_snapshot(ae_state *state, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t *at)
 {
     *at = 0;

@@ -82,7 +82,7 @@ struct ae_comm {
 
 /* Makes room for rounds of up to `bytes` bytes in all. Must be called before any round. MEMORY. */
 aerie_status ae_comm_reserve(ae_comm *comm, size_t bytes, aerie_error *error);
-void ae_comm_close(ae_comm *comm); /* NULL is fine */
+void ae_comm_close(ae_comm *comm); /* NULL is allowed */
 
 static inline ae_receivers ae_to_all(const ae_comm *comm)
 {

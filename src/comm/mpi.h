@@ -34,7 +34,7 @@ aerie_status ae_comm_mpi(ae_comm **out, const ae_comm_mpi_options *options, aeri
 /* ARGUMENT if one of the host's addresses that MPI may use is public: neither private (RFC 1918, unique local), shared
  * (100.64/10), link-local nor loopback. */
 aerie_status ae_comm_check_network(aerie_error *error);
-/* Whether an address is public: bytes [4] or [16] in network order. */
+/* Returns whether an address is public: bytes [4] or [16] in network order. */
 bool ae_comm_is_public(const uint8_t *bytes, size_t n);
 
 #endif

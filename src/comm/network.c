@@ -51,7 +51,7 @@ static size_t bytes_of(const struct sockaddr *a, const uint8_t **bytes)
     return 0;
 }
 
-/* Whether item [n] of a list names this interface: by its name, or by a network that contains its address. */
+/* Returns whether item [n] of a list names this interface: by its name, or by a network that contains its address. */
 static bool names(const char *item, size_t n, const struct ifaddrs *i)
 {
     char text[80];
@@ -88,7 +88,8 @@ static const char *setting(const char *const *keys)
     return NULL;
 }
 
-/* Whether MPI may use the interface. MPI's messages and its launcher have separate lists; if either allows it, it counts. */
+/* Returns whether MPI may use the interface. MPI's messages and its launcher have separate lists; if either allows it, it
+ * counts. */
 static bool may_use(const struct ifaddrs *i)
 {
     static const char *const data[] = {"OMPI_MCA_btl_tcp_if_include", "MPIR_CVAR_OFI_TCP_IFACE", "MPIR_CVAR_CH3_NETWORK_IFACE",
@@ -101,7 +102,7 @@ static bool may_use(const struct ifaddrs *i)
     return listed(a, i) || listed(b, i);
 }
 
-/* Whether all ranks run on this machine, where they use shared memory or the machine's own addresses. */
+/* Returns whether all ranks run on this machine, where they use shared memory or the machine's own addresses. */
 static bool only_here(void)
 {
     const char *all = getenv("OMPI_COMM_WORLD_SIZE"), *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");

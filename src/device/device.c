@@ -51,7 +51,7 @@ const char *ae_device_drivers(void)
     return sizeof names > 2 ? &names[2 * (sizeof names > 2)] : "none";
 }
 
-/* Whether `name` is a driver's name, alone or followed by a device number. */
+/* Returns whether `name` is a driver's name, alone or followed by a device number. */
 static bool is_of_driver(const char *name, const char *driver, uint32_t *i)
 {
     const size_t n = strlen(driver);
@@ -102,8 +102,8 @@ static aerie_status check_gpu(const ae_gpu_driver *driver, uint32_t i, const cha
                    driver->name, n - 1);
 }
 
-/* Whether the name belongs to a driver. If so, *status is the result of opening the device, or, if out is NULL, of checking
- * it. */
+/* Returns whether the name belongs to a driver. If so, *status is the result of opening the device, or, if out is NULL, of
+ * checking it. */
 static bool open_by_driver(const char *name, ae_backend **out, aerie_status *status, aerie_error *error)
 {
     uint32_t i;

@@ -10,7 +10,7 @@
 /* A backend by name:
  *   cpu         this machine's processor
  *   cpu-strict  the same, but only operations can touch device memory: anything else that does is stopped by a signal.
- *               For tests. Weights that are used where they lie in the file are not covered.
+ *               For tests. Weights that are used where they are in the file are not covered.
  *   cuda        the first NVIDIA GPU; cuda0, cuda1, ...: one of several. In builds with a CUDA compiler
  *   vulkan      the first device with Vulkan 1.3, real GPUs before processors; vulkan0, vulkan1, ...: one of several. In builds
  *               with glslangValidator

@@ -363,7 +363,7 @@ static bool next_record(const uint8_t *in, size_t n, size_t *at, record *r, cons
     return true;
 }
 
-/* Whether in [n] is a valid file. *n_tokens: tokens of all sequences, without the marks of their ends. */
+/* Returns whether in [n] is a valid file. *n_tokens: tokens of all sequences, without the marks of their ends. */
 static bool is_sound(const uint8_t *in, size_t n, int32_t n_vocab, size_t *n_tokens)
 {
     record r;

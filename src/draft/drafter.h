@@ -149,7 +149,7 @@ typedef struct ae_draft_cost {
     double start_seconds, first_seconds, other_seconds;
 } ae_draft_cost;
 
-/* A network that is further behind than accepted drafts explain, by more than so many tokens, first catches up, and that time
+/* A network that is behind by more than this many tokens beyond the accepted drafts first catches up, and that time
  * is counted apart. */
 #define AE_DRAFT_LATE 32
 

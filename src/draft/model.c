@@ -197,7 +197,7 @@ static aerie_status read_texts(draft_model *d, const ae_draft_request *requests,
     }
 }
 
-/* Whether the newest nodes may have children. */
+/* Returns whether the newest nodes may have children. */
 static bool goes_on(const draft_model *d, const ae_draft_request *r)
 {
     const model_slot *s = &d->slots[r->slot];

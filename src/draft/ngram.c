@@ -38,7 +38,7 @@
 #define MAX_CHILDREN 8  /* proposed per node */
 #define N_SHORTER 2     /* shorter suffixes whose continuations are proposed too */
 #define LONG_MATCH 8    /* length from which the newest occurrence outweighs all others */
-#define MANY 4          /* from so many continuations on, their counts are taken for a distribution */
+#define MANY 4          /* from this many continuations on, their counts are taken for a distribution */
 #define WORTHLESS 0.02f /* no target pass is so cheap that it pays to verify a node less probable than this */
 #define LEAST_REMEMBERED 4 /* shortest match in the corpus that counts: shorter ones are chance */
 #define TAIL 32         /* newest tokens that are compared to tell whether a request continues the last one */

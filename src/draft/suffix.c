@@ -8,7 +8,7 @@
 #define NONE AE_SUFFIX_NONE
 #define FIRST_CAPACITY 256u
 #define MAX_CAPACITY (1u << 30)  /* indices and twice the capacity stay within 32 bits */
-#define KEEP_CAPACITY (1u << 15) /* ae_suffix_clear keeps arrays of at most so many states or edges */
+#define KEEP_CAPACITY (1u << 15) /* ae_suffix_clear keeps arrays of at most this many states or edges */
 
 /* ---- Memory ---------------------------------------------------------------------------------------- */
 

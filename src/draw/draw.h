@@ -39,14 +39,14 @@ typedef struct ae_candidate {
 /* Copies params, whose lists remain the caller's, and finds the steps that have an effect. */
 void ae_draw_plan(ae_draw *out, const ae_sampling *params, uint32_t n_vocab);
 
-/* Whether the draw is the largest logit after changes to single tokens (penalties, DRY, biases), ties to the lowest id. Then
- * the token drawn from all tokens is also drawn from any subset that contains it: removing other logits changes neither its own
- * logit nor the order of the rest. False for chains with noise, and for those with a filter or an entropy before the greedy
- * step, whose result depends on the set of candidates. */
+/* Returns whether the draw is the largest logit after changes to single tokens (penalties, DRY, biases), ties to the lowest id.
+ * Then the token drawn from all tokens is also drawn from any subset that contains it: removing other logits changes neither
+ * its own logit nor the order of the rest. False for chains with noise, and for those with a filter or an entropy before the
+ * greedy step, whose result depends on the set of candidates. */
 bool ae_draw_is_best_of_any(const ae_draw *draw);
 
-/* Whether the draw needs nothing but its row of logits and its position: no penalties, no DRY, no mirostat. The functions
- * below are for such draws. */
+/* Returns whether the draw needs nothing but its row of logits and its position: no penalties, no DRY, no mirostat. The
+ * functions below are for such draws. */
 bool ae_draw_is_from_row(const ae_draw *draw);
 
 /* Returns how many of a row's best candidates the draw looks at, if it needs nothing else of the row: 1 for greedy chains, k if

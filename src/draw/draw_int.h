@@ -45,7 +45,7 @@ static inline float ae_clean(float x)
     return x != x ? -INFINITY : x > FLT_MAX ? FLT_MAX : x;
 }
 
-/* Whether a is better than b: a larger logit, or an equal one with a lower id. */
+/* Returns whether a is better than b: a larger logit, or an equal one with a lower id. */
 static inline bool ae_before(ae_candidate a, ae_candidate b)
 {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
@@ -77,9 +77,9 @@ static inline uint64_t ae_share(double share, uint64_t total)
 
 /* ---- chain.c: a draw step by step, for samplers that have further steps ---- */
 
-/* Whether the chain has the step. */
+/* Returns whether the chain has the step. */
 bool ae_draw_has(const ae_draw *draw, aerie_sampler step);
-/* Whether top-p may have to sort more candidates than top-k leaves. */
+/* Returns whether top-p may have to sort more candidates than top-k leaves. */
 bool ae_draw_sorts_many(const ae_draw *draw);
 /* Fills noise_bound. */
 void ae_draw_room_init(ae_draw_room *room);

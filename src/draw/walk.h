@@ -46,7 +46,7 @@ bool ae_walk_step(const ae_walk_nodes *nodes, uint32_t n_most, ae_walk_verdict v
                   ae_walked *out);
 /* Draws at most n_most tokens, at least 1. */
 void ae_walk_down(const ae_walk_nodes *nodes, uint32_t n_most, ae_walk_draw *draw, void *context, ae_walked *out);
-/* Whether a row has a finite logit. If not, no token may be drawn from it. */
+/* Returns whether a row has a finite logit. If not, no token may be drawn from it. */
 bool ae_walk_has_finite(const float *logits, uint32_t n);
 
 #endif

@@ -76,7 +76,7 @@ static void put_head(ae_commands *c, const ae_command *command)
     for (size_t i = 0; i < sizeof head / sizeof *head; i++) put_word(c, head[i]);
 }
 
-/* Whether another rank reads what this rank writes. */
+/* Returns whether another rank reads what this rank writes. */
 static bool is_read(const ae_commands *c)
 {
     return c && c->comm->n_ranks > 1 && !c->comm->rank;

@@ -196,7 +196,7 @@ static double length(const ae_embedder *e)
     return most * (p == 1 ? sum : p == 2 ? sqrt(sum) : ae_pow(sum, 1.0 / p));
 }
 
-/* Whether the mean of all rows is pooled. */
+/* Returns whether the mean of all rows is pooled. */
 static bool takes_mean(const ae_embedder *e)
 {
     return e->options.pooling == AE_POOLING_MEAN ||

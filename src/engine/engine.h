@@ -127,8 +127,8 @@ aerie_status ae_engine_add_tree(ae_engine *engine, uint32_t seq, const ae_tree *
 aerie_status ae_engine_add_tree_from(ae_engine *engine, uint32_t seq, const ae_tree *tree, uint32_t n_silent, uint32_t *first,
                                      aerie_error *error);
 
-/* Whether rows may see later ones. They may not in models with recurrent layers, or with an index, which chooses among earlier
- * rows. */
+/* Returns whether rows may see later ones. They may not in models with recurrent layers, or with an index, which chooses among
+ * earlier rows. */
 bool ae_engine_may_join(const ae_net *net);
 /* Lets rows [first, first + n) of the pass see each other: a tree that is a chain and was added just before. */
 void ae_engine_join_rows(ae_engine *engine, uint32_t first, uint32_t n);
@@ -225,7 +225,7 @@ bool ae_engine_load_prefix(ae_engine *engine, ae_kv_key key, const int32_t *toke
 void ae_engine_keep(ae_engine *engine, uint32_t seq, const int32_t *tokens);
 /* Keeps recurrent state and windows at the live position, so that sequences can return to it; other layers need no snapshot. */
 void ae_engine_snapshot(ae_engine *engine, uint32_t seq);
-/* Whether the model needs ae_engine_snapshot. */
+/* Returns whether the model needs ae_engine_snapshot. */
 bool ae_engine_has_state(const ae_engine *engine);
 /* Drops everything that is kept of ended sequences. */
 void ae_engine_forget_prefixes(ae_engine *engine);

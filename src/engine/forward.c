@@ -1,6 +1,6 @@
 /* forward.c - the forward pass, written once over the backend's operations.
  *
- * Differences between architectures are data in ae_hparams and absent (NULL) weights. If layers lie on several devices, a pass
+ * Differences between architectures are data in ae_hparams and absent (NULL) weights. If layers are on several devices, a pass
  * is a sequence of runs, each of consecutive halves of layers (weights/split.h) on one device; the residual stream moves
  * between them. */
 #include <float.h>
@@ -48,7 +48,7 @@ static void tap(ae_engine *e, ae_engine_device *d, uint32_t at)
     }
 }
 
-/* Whether tap i belongs to a layer on another device than the output's. */
+/* Returns whether tap i belongs to a layer on another device than the output's. */
 static bool comes_from_afar(const ae_engine *e, uint32_t i)
 {
     const uint32_t at = e->options.taps[i];
@@ -360,7 +360,8 @@ static void enter_rank(ae_engine *e, ae_engine_device *d, uint32_t at)
 
 /* ---- Runs ---------------------------------------------------------------------------------------------------------- */
 
-/* Whether this run has the device's first mixer; later runs on the device reuse the rotation tables that this one computes. */
+/* Returns whether this run has the device's first mixer; later runs on the device reuse the rotation tables that this one
+ * computes. */
 static bool has_first_mixer(const ae_engine *e, uint32_t i_device, uint32_t begin, uint32_t end)
 {
     uint32_t i = 0;

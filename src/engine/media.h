@@ -37,7 +37,7 @@ static inline uint32_t ae_media_turned(const ae_media *media, uint32_t n, uint32
     return position - debt;
 }
 
-/* Whether some of the tokens stand for rows (ids below 0). */
+/* Returns whether some of the tokens stand for rows (ids below 0). */
 static inline bool ae_media_among(const int32_t *tokens, size_t n)
 {
     for (size_t i = 0; i < n; i++)

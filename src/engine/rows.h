@@ -1,6 +1,6 @@
 /* rows.h - the rows of a pass as arrays: built on the host, uploaded in one block, read by the operations on the device.
  *
- * The engine and drafter heads describe their passes with the same arrays. Owns nothing: the arrays lie in the block of the
+ * The engine and drafter heads describe their passes with the same arrays. Owns nothing: the arrays are in the block of the
  * caller that lays them out, once on the host and once on the device.
  */
 #ifndef AE_ENGINE_ROWS_H
@@ -10,7 +10,7 @@
 #include "cache/kv.h"
 #include "engine/tree.h"
 
-/* In memory the arrays lie in this order. A pass uploads the beginning of the block, up to the path of its last row. */
+/* In memory the arrays are in this order. A pass uploads the beginning of the block, up to the path of its last row. */
 typedef struct ae_rows {
     uint32_t *count;    /* [2] number of rows, number of exported rows */
     int32_t *token, *pos, *seq, *slot, *n_inplace; /* [n_batch]; as in ae_places */

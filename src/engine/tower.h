@@ -43,7 +43,7 @@ aerie_status ae_tower_plan_make(const ae_tower_model *model, uint32_t width, uin
  * without loading anything; the resulting rows are not counted. Errors: MEMORY, LIMIT (more than can be addressed). */
 aerie_status ae_tower_plan_bytes(ae_tower_model *model, ae_backend *backend, const ae_load_options *options,
                                  const ae_tower_plan *plan, size_t *weights, size_t *room, aerie_error *error);
-/* Whether view i shows the whole picture. */
+/* Returns whether view i shows the whole picture. */
 bool ae_tower_is_whole(const ae_tower_plan *plan, uint32_t i);
 /* Size of view i in pixels. */
 void ae_tower_view(const ae_tower_plan *plan, uint32_t i, uint32_t *width, uint32_t *height);

@@ -31,14 +31,14 @@ int32_t ae_tree_add(ae_tree *tree, int32_t parent, int32_t token, float p);
 int32_t ae_tree_child(const ae_tree *tree, int32_t node, int32_t token);
 /* Returns the child of `node` (-1 = root) with the highest estimate, the first among equals; -1 if the node is a leaf. */
 int32_t ae_tree_best_child(const ae_tree *tree, int32_t node);
-/* Whether `node` (-1 = root) has children. */
+/* Returns whether `node` (-1 = root) has children. */
 bool ae_tree_goes_on(const ae_tree *tree, int32_t node);
 /* Finds the slots of node i's ancestors and of the node itself, if node k has slot base + k. Returns how many positions after
  * base, from the first, are in their own slots; writes the slots of the others to path, from the root down. */
 uint32_t ae_tree_path(const int32_t *parent, uint32_t node, uint32_t depth, uint32_t base, int32_t *path);
 /* Keeps the nodes with keep[i]; their parents must be kept as well. The order does not change. */
 void ae_tree_prune(ae_tree *tree, const bool *keep);
-/* Whether parents come before children, depths are right, siblings are distinct and tokens are in [0, n_vocab). */
+/* Returns whether parents come before children, depths are right, siblings are distinct and tokens are in [0, n_vocab). */
 bool ae_tree_is_sound(const ae_tree *tree, int32_t n_vocab);
 
 #endif

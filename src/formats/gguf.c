@@ -201,7 +201,7 @@ static aerie_status open_part(ae_gguf_file *part, const char *path, const split 
     return status;
 }
 
-/* Takes ownership of `given`, which is part set->no and lies at g->path, and opens the other parts. */
+/* Takes ownership of `given`, which is part set->no and is at g->path, and opens the other parts. */
 static aerie_status open_set(ae_gguf *g, ae_gguf_file *given, const split *set, const ae_gguf_options *how,
                              aerie_error *error)
 {
@@ -342,7 +342,7 @@ static aerie_status reader_file(ae_gguf_reader *r, uint32_t i_file, aerie_error 
     return ae_fail(error, AERIE_ERROR_IO, "%s: the file was changed while it was being loaded", f->path);
 }
 
-/* Whether the file's bytes are in memory other than its own pages: lent by the caller, or read as a whole. */
+/* Returns whether the file's bytes are in memory other than its own pages: lent by the caller, or read as a whole. */
 static bool in_memory(const ae_gguf_file *f)
 {
     return !f->map.mapped && !f->map.head;

@@ -3,7 +3,7 @@
  * Owns: the mapping of the file(s) and the parsed index. Lends: every name, value and tensor
  * pointer, until ae_gguf_close.
  * Invariants after a successful open:
- *   - every string, array and tensor lies inside its file; sizes were computed with checked
+ *   - every string, array and tensor is inside its file; sizes were computed with checked
  *     arithmetic; no two tensors overlap or share a name; no two keys are equal;
  *   - each tensor's type is known (formats/tensor_type.h), ne[0] is a multiple of its block,
  *     ne[i] >= 1, and the product of ne fits in int64; its offset is a multiple of the alignment;
@@ -90,7 +90,7 @@ aerie_status ae_gguf_extent_read(ae_gguf_extent *out, const void *bytes, size_t 
 const char *ae_gguf_path(const ae_gguf *gguf); /* as given to open */
 uint32_t ae_gguf_version(const ae_gguf *gguf);
 uint32_t ae_gguf_alignment(const ae_gguf *gguf);
-/* Whether path is one of the opened files (under any name); false if there is no such file. */
+/* Returns whether path is one of the opened files (under any name); false if there is no such file. */
 bool ae_gguf_reads(const ae_gguf *gguf, const char *path);
 uint32_t ae_gguf_n_files(const ae_gguf *gguf);
 uint64_t ae_gguf_file_bytes(const ae_gguf *gguf); /* all parts together */
@@ -98,8 +98,8 @@ uint64_t ae_gguf_file_bytes(const ae_gguf *gguf); /* all parts together */
 size_t ae_gguf_n_kv(const ae_gguf *gguf);
 const ae_gguf_kv *ae_gguf_kv_at(const ae_gguf *gguf, size_t i);
 const ae_gguf_kv *ae_gguf_kv_find(const ae_gguf *gguf, const char *key); /* NULL if absent */
-/* Whether the key of override i of the options has been read so far. If several overrides have the same key, the last one is
- * used. */
+/* Returns whether the key of override i of the options has been read so far. If several overrides have the same key, the last
+ * one is used. */
 bool ae_gguf_override_was_read(const ae_gguf *gguf, size_t i);
 
 size_t ae_gguf_n_tensors(const ae_gguf *gguf);

@@ -13,7 +13,7 @@
 #define N_SAMPLES 4
 #define SAMPLE_BYTES 4096
 
-/* Whether a key does not affect what a model computes. */
+/* Returns whether a key does not affect what a model computes. */
 static bool is_label(ae_gguf_string key)
 {
     static const char *const prefixes[] = {"general.", "split.", "quantize.", "tokenizer.chat_template"};

@@ -382,7 +382,7 @@ static bool offset_before(const void *context, uint32_t a, uint32_t b)
     return t[a].offset < t[b].offset;
 }
 
-/* Turns the tensors' offsets in the data section into offsets in the file, and checks that all data lie inside the file and no
+/* Turns the tensors' offsets in the data section into offsets in the file, and checks that all data are inside the file and no
  * two tensors overlap. order [n_tensors] is scratch. */
 static aerie_status place_tensors(cursor *c, uint32_t *order)
 {

@@ -354,7 +354,7 @@ static aerie_status write_zeros(ae_gguf_writer *w, uint64_t n, aerie_error *erro
     return AERIE_OK;
 }
 
-/* Whether `entry` is the name of a temporary file for `name` (n bytes long): "NAME.PID-I.part". */
+/* Returns whether `entry` is the name of a temporary file for `name` (n bytes long): "NAME.PID-I.part". */
 static bool is_temporary(const char *entry, const char *name, size_t n)
 {
     static const char digits[] = "0123456789";

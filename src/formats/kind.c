@@ -16,7 +16,7 @@ static const char old_imatrix[] = "an importance matrix in llama.cpp's old forma
 static const char peft_file[] = "the weights of a PEFT adapter; 'aerie convert FOLDER -o ADAPTER.gguf --target MODEL.gguf' "
                                 "makes the GGUF file that --lora takes";
 
-/* Whether `text` occurs in data. */
+/* Returns whether `text` occurs in data. */
 static bool holds(const uint8_t *data, size_t n, const char *text)
 {
     const size_t k = strlen(text);
@@ -111,7 +111,7 @@ static bool has(const char *folder, const char *name)
     return n > 0 && (size_t)n < sizeof path && ae_file_exists(path);
 }
 
-/* Whether the beginning of a file in the folder contains both words. */
+/* Returns whether the beginning of a file in the folder contains both words. */
 static bool says(const char *folder, const char *name, const char *a, const char *b)
 {
     char path[4096];

@@ -15,13 +15,13 @@
 const char *ae_kind_bytes(const void *data, size_t n);
 /* The same, but also describes a GGUF file. */
 const char *ae_kind_data(const void *data, size_t n);
-/* Whether it is a Git LFS pointer. */
+/* Returns whether it is a Git LFS pointer. */
 bool ae_kind_is_pointer(const void *data, size_t n);
 /* Describes a folder in the same way; NULL: unknown, or not a folder. */
 const char *ae_kind_folder(const char *path);
 /* Describes the file (ae_kind_data) or folder (ae_kind_folder) at a path. NULL: unknown, or it cannot be read. */
 const char *ae_kind_path(const char *path);
-/* Whether the folder holds a checkpoint that ModelOpt quantized to 4-bit floats, according to its config. */
+/* Returns whether the folder holds a checkpoint that ModelOpt quantized to 4-bit floats, according to its config. */
 bool ae_kind_is_modelopt_fp4(const char *folder);
 
 /* The purpose of a GGUF file. */
@@ -33,7 +33,8 @@ typedef enum ae_role {
     AE_ROLE_CONTROL_VECTOR,
 } ae_role;
 ae_role ae_role_of(const ae_gguf *gguf);
-/* Whether the file at `path` is a GGUF file with a role other than AE_ROLE_MODEL, such as a projector beside a model. */
+/* Returns whether the file at `path` is a GGUF file with a role other than AE_ROLE_MODEL, such as a projector beside a
+ * model. */
 bool ae_role_is_other(const char *path);
 /* Fails with FORMAT unless the file has the wanted role; the message says what the file is and how it is used. */
 aerie_status ae_role_need(const ae_gguf *gguf, ae_role wanted, aerie_error *error);

@@ -6,7 +6,7 @@
  *     its offsets; the tensors of a file fill its data section without overlaps and holes, as the format demands;
  *   - names are distinct, sorted, not empty, and hold no NUL; lookups are binary searches;
  *   - headers and indices are at most AE_ST_MAX_HEADER bytes, so memory is bounded whatever they claim;
- *   - a shard lies in the folder of its index: names with a path in them are refused.
+ *   - a shard is in the folder of its index: names with a path in them are refused.
  * Numbers are little-endian at any address: copy before use. The reader does not interpret names or metadata.
  * Source: the safetensors format (github.com/huggingface/safetensors, README), model.safetensors.index.json of transformers.
  */

@@ -51,7 +51,7 @@ typedef enum ae_image_filter {
 /* Stretches `in` to width x height, each 1 to 65,535. MEMORY. */
 aerie_status ae_image_resize(ae_image *out, const ae_image *in, uint32_t width, uint32_t height, ae_image_filter filter,
                              aerie_error *error);
-/* Cuts out the part of `in` at (x, y), which must lie within it. */
+/* Cuts out the part of `in` at (x, y), which must be within it. */
 aerie_status ae_image_crop(ae_image *out, const ae_image *in, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
                            aerie_error *error);
 /* Puts `in` at (x, y) on a picture of one colour, within which it must lie. */

@@ -49,7 +49,7 @@ static void read_bytes(png_structp png, png_bytep to, size_t n)
     r->at += n;
 }
 
-/* Whether every chunk lies within the file: libpng allocates memory for the length that a chunk announces. */
+/* Returns whether every chunk is within the file: libpng allocates memory for the length that a chunk announces. */
 static bool chunks_fit(const uint8_t *bytes, size_t n)
 {
     for (size_t at = 8; at < n;) {

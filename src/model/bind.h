@@ -33,9 +33,9 @@ aerie_status ae_bind_range(ae_binder *b, const char *suffix, uint32_t value, uin
 aerie_status ae_bind_get(ae_binder *b, const char *suffix, bool required, uint32_t lo, uint32_t hi, uint32_t *value);
 /* Reads a count. 0 counts as absent: llama.cpp's model saver writes all keys, with 0 for those that it does not know. */
 aerie_status ae_bind_count(ae_binder *b, const char *suffix, uint32_t *value);
-/* Whether that saver wrote the file. If so, keys that its reader ignores for this architecture hold defaults. */
+/* Returns whether that saver wrote the file. If so, keys that its reader ignores for this architecture hold defaults. */
 bool ae_bind_is_saved(ae_binder *b);
-/* Whether the key holds an array. */
+/* Returns whether the key holds an array. */
 bool ae_bind_is_array(ae_binder *b, const char *suffix);
 /* Reads widths, head counts (the largest of all layers), the norm's epsilon and the first rotation with its divisors (in the
  * arena) into h. Layers, experts and vocabulary are read elsewhere. */

@@ -88,9 +88,9 @@ static bool begins_with(ae_gguf_string name, const char *start)
     return name.n >= n && !memcmp(name.data, start, n);
 }
 
-/* Whether a tensor outside of blocks changes nothing: frequencies that the keys give as well; the head of a reranker that can
- * also generate text; pictures and sound, which ollama keeps in the text model's file; the draft vocabulary and other tensors
- * of MTP blocks. */
+/* Returns whether a tensor outside of blocks changes nothing: frequencies that the keys give as well; the head of a reranker
+ * that can also generate text; pictures and sound, which ollama keeps in the text model's file; the draft vocabulary and other
+ * tensors of MTP blocks. */
 static bool is_harmless(ae_gguf_string name)
 {
     static const char *const starts[] = {"rope_freqs.weight", "rope_factors_", "v.", "mm.", "a.", "d2t", "t2d", "nextn.",
@@ -100,16 +100,16 @@ static bool is_harmless(ae_gguf_string name)
     return ends_with(name, ".input_scale");
 }
 
-/* Whether a tensor belongs to the other half of a file that has an encoder and a decoder. */
+/* Returns whether a tensor belongs to the other half of a file that has an encoder and a decoder. */
 static bool is_of_other_half(const ae_arch *arch, ae_gguf_string name)
 {
     const bool encodes = arch->blocks && begins_with((ae_gguf_string){arch->blocks, strlen(arch->blocks)}, "enc.");
     return arch->blocks && begins_with(name, encodes ? "dec." : "enc.");
 }
 
-/* Whether a tensor in a layer changes nothing: scales for quantizing activations; frequencies; keys and values of layers that
- * read another layer's; the second of two forms of latent attention; indexes of layers that use another layer's choice and of
- * MTP blocks, which see everything; tensors that only images use. */
+/* Returns whether a tensor in a layer changes nothing: scales for quantizing activations; frequencies; keys and values of
+ * layers that read another layer's; the second of two forms of latent attention; indexes of layers that use another layer's
+ * choice and of MTP blocks, which see everything; tensors that only images use. */
 static bool is_harmless_in(const ae_arch *arch, const ae_layer *l, int block, ae_gguf_string part)
 {
     if (arch->sees && begins_with(part, ".vis_")) return true;

@@ -127,7 +127,7 @@ static inline uint32_t ae_mla_rotated(const ae_mla_hparams *m)
 
 /* DeepSeek-V4's attention. It has one KV head, whose rows are both keys and values. The last n_rot values of heads rotate, and
  * those of the results rotate back. Groups of heads are projected separately before the last product. A row sees a window and,
- * in layers with spec.every, rows that each stand for a block of so many positions, chosen by an index in layers that have one
+ * in layers with spec.every, rows that each represent a block of that many positions, chosen by an index in some layers
  * (ae_hparams.index, whose keys are compressed in the same way). */
 typedef struct ae_compress_hparams {
     uint32_t n_groups; /* groups of heads, a divisor of their number; 0: the model has no such attention, and all other fields
@@ -137,8 +137,7 @@ typedef struct ae_compress_hparams {
     uint32_t widest;   /* the largest spec.every */
 } ae_compress_hparams;
 
-#define AE_COMPRESS_OVERLAP 4  /* with blocks of so many positions, each block overlaps with the one before it, and there is an
-                                * index */
+#define AE_COMPRESS_OVERLAP 4  /* blocks of this many positions overlap with the block before, and have an index */
 #define AE_COMPRESS_MOST 128   /* positions of a block */
 
 /* The index of sparse attention (DeepSeek-V3.2, MiniMax-M3), by which rows choose the positions that they attend to. It is the
@@ -155,7 +154,7 @@ typedef struct ae_index_hparams {
     /* 0: all heads together choose positions; otherwise each KV head has an index head of its own and chooses blocks of so many
      * positions, including the n_local blocks up to the row's own */
     uint32_t block, n_local;
-    /* above 0: positions of a pool. One key is made from their keys and lies at the pool's last position. A row chooses whole
+    /* above 0: positions of a pool. One key is made from their keys and is at the pool's last position. A row chooses whole
      * pools, and also sees the positions of the last, incomplete one; n_most counts these too */
     uint32_t pool;
     bool mean;         /* the key of a pool is the mean of its positions' keys, which is then normed and rotated */

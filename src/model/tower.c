@@ -376,7 +376,7 @@ static aerie_status bind_layer(tower_binder *t, uint32_t i, const char *part, bo
     return ae_bind(&t->b, t->name, required, n_out, n_in, out);
 }
 
-/* Whether an old file has exchanged the names of up and down. */
+/* Returns whether an old file has exchanged the names of up and down. */
 static bool is_swapped(tower_binder *t, uint32_t i)
 {
     const ae_hparams *h = &t->m->hparams;

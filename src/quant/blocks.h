@@ -1,8 +1,8 @@
-/* blocks.h - the blocks of each quantized format as they lie in a file.
+/* blocks.h - the blocks of each quantized format as they are in a file.
  *
  * Owns the layouts; sizes are in formats/tensor_type.h and asserted against it below. unit_*.c define what the
  * fields mean. Multi-byte fields are little-endian in the file and native here, so only
- * little-endian machines are supported. A block in a mapped file may lie at any address: copy it
+ * little-endian machines are supported. A block in a mapped file may be at any address: copy it
  * (ae_block_copy) before touching fields. Fields wider than their alignment would allow are bytes.
  * Half-precision fields are uint16_t.
  */

@@ -3,7 +3,7 @@
  * Owns the one formula w = scale * code + min over the integer view (unit_*.c), and the types that
  * have no such view. Invariant: the products d * sub * code are exact in f32 for every format (at most
  * 24 significant bits), so a weight is rounded at most once, when the minimum is added. The order
- * (d * sub) * code decides the sign of zeros and is kept. Blocks may lie at any address.
+ * (d * sub) * code decides the sign of zeros and is kept. Blocks may be at any address.
  */
 #include "quant/decode.h"
 

@@ -62,7 +62,7 @@ typedef struct ae_unit {
  * the same elements equals the formula above computed in f32, up to that formula's own rounding. */
 void ae_unit_unpack(uint32_t type, const void *row, size_t i_unit, ae_unit *unit);
 
-/* Codes of this type lie in [lo, hi] (over all blocks). Packers use this to choose a form. */
+/* Codes of this type are in [lo, hi] (over all blocks). Packers use this to choose a form. */
 void ae_type_code_range(uint32_t type, int *lo, int *hi);
 bool ae_type_has_min(uint32_t type);      /* m or dmin can be other than 0 */
 uint32_t ae_type_sub_block(uint32_t type); /* elements that share a scale: 16, 32 or 256 */

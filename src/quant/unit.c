@@ -8,7 +8,7 @@
 
 typedef struct unit_info {
     ae_unit_fn *unpack;
-    int8_t lo, hi;      /* all codes lie in [lo, hi] */
+    int8_t lo, hi;      /* all codes are in [lo, hi] */
     uint16_t sub_block; /* elements that share a scale, within a unit */
     bool has_min;
     uint8_t sub_top;    /* AE_DOT_256: |sub| is at most this */

@@ -10,7 +10,7 @@
  */
 #include "sample/sampler_int.h"
 
-/* Whether the bytes before token `at` end with bytes[0..n). */
+/* Returns whether the bytes before token `at` end with bytes[0..n). */
 static bool text_before_ends_in(const ae_sampler *s, const int32_t *tokens, size_t at, const char *bytes, size_t n)
 {
     while (n) {
@@ -31,7 +31,7 @@ static bool holds(const char *text, size_t n, const char *part, size_t n_part)
     return false;
 }
 
-/* Whether some breaker is in the token's own text. */
+/* Returns whether some breaker is in the token's own text. */
 static bool is_breaker(const ae_sampler *s, int32_t token)
 {
     if (!s->vocab) return false;
@@ -42,7 +42,7 @@ static bool is_breaker(const ae_sampler *s, int32_t token)
     return false;
 }
 
-/* Whether some breaker ends in tokens[at], wherever it begins. */
+/* Returns whether some breaker ends in tokens[at], wherever it begins. */
 static bool breaker_ends_at(const ae_sampler *s, const int32_t *tokens, size_t at)
 {
     if (!s->vocab) return false;

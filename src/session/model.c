@@ -88,8 +88,8 @@ static bool is_key_of_file(const ae_gguf *gguf, const char *name, size_t n)
     return false;
 }
 
-/* Whether an override certainly had no effect. This is unknown where only the vocabulary was loaded, which reads fewer keys
- * than a model, and for ids of special tokens and general keys, which are read on demand. */
+/* Returns whether an override certainly had no effect. This is unknown where only the vocabulary was loaded, which reads fewer
+ * keys than a model, and for ids of special tokens and general keys, which are read on demand. */
 static bool is_idle(const aerie_model *m, const ae_gguf *gguf, const aerie_model_params *p, size_t i)
 {
     const char *text = p->overrides[i], *equals = strchr(text, '='), *id = strstr(text, "_token_id=");

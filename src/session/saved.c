@@ -50,8 +50,8 @@ static uint64_t settings_of(const aerie_session *s, bool in_long_context)
     return s->model->settings + (in_long_context ? ae_hash64(2, "long", 4) : 0);
 }
 
-/* Whether the session's context uses the model's rotation for long contexts. *above: the largest context that uses the other
- * one; 0: the model has only one rotation. */
+/* Returns whether the session's context uses the model's rotation for long contexts. *above: the largest context that uses the
+ * other one; 0: the model has only one rotation. */
 static bool in_long_context(const aerie_session *s, uint32_t *above)
 {
     const ae_hparams *h = &s->model->model->hparams;

@@ -20,7 +20,7 @@
 #include "text/stops.h"
 #include "text/token/vocab_map.h"
 
-/* The devices that a model lies on. */
+/* The devices that a model is on. */
 typedef struct ae_session_devices {
     ae_backend *list[AE_MAX_DEVICES]; /* [n] owned; those that were named come first */
     uint32_t n, n_named;

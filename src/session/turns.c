@@ -117,7 +117,7 @@ static uint32_t level(double score, uint32_t max_turn)
     return n;
 }
 
-/* Whether a comes before b; both are the same client's, and b is older. */
+/* Returns whether a comes before b; both are the same client's, and b is older. */
 static bool comes_before(const ae_turns *turns, const aerie_task *a, const aerie_task *b, uint32_t max_turn)
 {
     const uint32_t n_a = a->turn.group->n_running, n_b = b->turn.group->n_running;
@@ -125,7 +125,7 @@ static bool comes_before(const ae_turns *turns, const aerie_task *a, const aerie
     return level(score_waiting(turns, a), max_turn) < level(score_waiting(turns, b), max_turn);
 }
 
-/* Whether client a comes before b by their accounts; b's best task is older. */
+/* Returns whether client a comes before b by their accounts; b's best task is older. */
 static bool client_before(const ae_turns *turns, const ae_turns_account *a, const ae_turns_account *b, uint32_t max_turn)
 {
     if (a->n_running != b->n_running) return a->n_running < b->n_running;

@@ -5,7 +5,7 @@
  */
 #include "speculate/speculate_int.h"
 
-/* Whether the slot keeps waiting for its leader. When it stops waiting it takes what the cache holds. */
+/* Returns whether the slot keeps waiting for its leader. When it stops waiting it takes what the cache holds. */
 static bool waits(ae_spec *spec, uint32_t i_slot)
 {
     spec_slot *s = &spec->slots[i_slot];
@@ -34,8 +34,8 @@ static void preempt(ae_spec *spec, uint32_t i_slot)
     s->stats.n_preempted++;
 }
 
-/* Whether the slot can get the pages for n more positions, in addition to those already planned. Preempts sequences that come
- * after number k in the order, youngest first, until it can. If false, the slot gets no rows in this pass. */
+/* Returns whether the slot can get the pages for n more positions, in addition to those already planned. Preempts sequences
+ * that come after number k in the order, youngest first, until it can. If false, the slot gets no rows in this pass. */
 static bool find_pages(ae_spec *spec, uint32_t k, uint32_t n, uint32_t n_planned)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);

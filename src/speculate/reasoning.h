@@ -1,4 +1,4 @@
-/* reasoning.h - a limit of an answer's reasoning: after so many tokens of it, the text that ends it is written.
+/* reasoning.h - a limit of an answer's reasoning: after this many tokens of it, the text that ends it is written.
  *
  * Owns: copies of the texts, the tokens that are written, and the place in the answer so far. Borrows the vocabulary.
  *
@@ -24,7 +24,7 @@ aerie_status ae_reasoning_check(const aerie_reasoning *limit, aerie_error *error
 const aerie_reasoning *ae_reasoning_copy(const aerie_reasoning *limit, ae_arena *arena, bool *ok);
 /* At the beginning of an answer. *out is the caller's. The same errors. */
 aerie_status ae_reasoning_create(ae_reasoning **out, const ae_vocab *vocab, const aerie_reasoning *limit, aerie_error *error);
-/* NULL is fine. */
+/* NULL is allowed. */
 void ae_reasoning_free(ae_reasoning *reasoning);
 
 /* The token that must come next; -1: any. The i-th after it, if it and those before it come as they must. */

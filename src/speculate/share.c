@@ -12,7 +12,7 @@
 #define LEAST_CHUNK 8     /* least rows of a prompt's chunk; a sequence whose credit pays for fewer waits */
 #define LEAST_DRAFTS 8    /* drafted nodes that every party may have */
 #define RECENT 2          /* seconds after the last shared pass for which a single party's drafts stay limited */
-#define TILE 4            /* so many rows of a sequence attend to a position at the cost of one row */
+#define TILE 4            /* this many rows of a sequence attend to a position at the cost of one row */
 #define MEMORY 0.98       /* factor by which a pass's weight in the fit shrinks with each later pass */
 #define PRIOR 0.5         /* weight of the present numbers in the fit, in passes */
 #define LEAST_PASSES 8    /* measured passes before the fit is used */

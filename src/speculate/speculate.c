@@ -235,7 +235,7 @@ static double wait_least(const ae_spec *spec, double seconds)
     return least;
 }
 
-/* Records the shares of this pass's parties. */
+/* Records how many rows of this pass belonged to each sequence. */
 static void saw_shares(ae_spec *spec, double seconds)
 {
     if (!spec->options.shared) return;

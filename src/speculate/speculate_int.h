@@ -108,7 +108,7 @@ void ae_spec_leave(ae_spec *spec, spec_slot *s);
 /* Hands the sequence's positions in the cache to the prefix tree. A slot that follows (ae_spec_follow) keeps them. */
 void ae_spec_release(ae_spec *spec, uint32_t i_slot);
 
-/* Whether the network is paused: no drafts are requested from it in the next rounds. */
+/* Returns whether the network is paused: no drafts are requested from it in the next rounds. */
 static inline bool ae_spec_is_paused(const ae_spec *spec)
 {
     return ae_controller_is_paused(&spec->controller);

@@ -37,7 +37,7 @@ static uint32_t next_row(const spec_slot *s)
     return s->at < 0 ? root_of(s) : s->first_tree + (uint32_t)s->at;
 }
 
-/* Whether the limit of reasoning says what the next token is. A grammar that refuses it goes first. */
+/* Returns whether the limit of reasoning says what the next token is. A grammar that refuses it goes first. */
 static bool write_end(const spec_slot *s, int32_t *token)
 {
     if (!s->reasoning || (*token = ae_reasoning_forced(s->reasoning, 0)) < 0) return false;

@@ -117,7 +117,7 @@ void serve_models_used(serve_models *models, serve_model *model, double keep);
 /* Counts a use of a loaded model without waiting. Returns false if the model is not loaded. */
 bool serve_model_use(serve_models *models, serve_model *model);
 void serve_models_give(serve_models *models, serve_model *model);
-/* Finds a model by name, loaded or not; NULL: there is none. */
+/* Finds a model by name, loaded or not, or NULL. */
 serve_model *serve_models_find(serve_models *models, const char *name);
 /* Returns whether a loaded model generates text and has slots; encoders do not, and *error then says so. */
 bool serve_model_generates(const serve_model *model, serve_error *error);

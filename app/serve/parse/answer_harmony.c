@@ -46,7 +46,7 @@ static answer_step between(answer_parser *p)
     return ANSWER_ON;
 }
 
-/* Returns the word after `label` in text[0..n), with its length in *n_word; NULL: there is none. */
+/* Returns the word after `label` in text[0..n), with its length in *n_word, or NULL. */
 static const char *word_after(const char *text, size_t n, const char *label, size_t *n_word)
 {
     const char *word = NULL;

@@ -257,7 +257,7 @@ static answer_value_result mark_string_byte(answer_value *v, char c, app_text *o
         v->n_mark = 0, v->n_pending = 0;
         return string_ends(v, out);
     }
-    put_escaped(v, out, v->mark, v->n_mark); /* the mark's first byte occurs only once in it */
+    put_escaped(v, out, v->mark, v->n_mark); /* what matched so far cannot begin a mark, whose first byte occurs only once */
     v->n_mark = 0, v->n_pending = 0;
     if (c == v->mark[0]) v->n_mark = 1, v->n_pending = 1;
     else put_escaped(v, out, &c, 1);

@@ -110,7 +110,7 @@ bool serve_ask_own_prompt(serve_ask *ask, serve_error *error)
     return add_prompt(ask, json_object_get(ask->body, "prompt"), error);
 }
 
-/* Whether a value is a list of prompts: all of them strings, or all of them lists. */
+/* Returns whether a value is a list of prompts: all of them strings, or all of them lists. */
 static bool is_list_of_prompts(const json_t *value)
 {
     const size_t n = json_array_size(value);
@@ -429,7 +429,7 @@ bool serve_ask_try(serve_ask *ask, json_t *messages, const json_t *object, char 
     return ok;
 }
 
-/* Removes the last message if it is the assistant's, which the answer continues, and returns it; NULL: there is none. */
+/* Removes the last message if it is the assistant's, which the answer continues, and returns it, or NULL. */
 static json_t *take_prefill(const serve_ask *ask, json_t *messages)
 {
     const size_t n = json_array_size(messages);
@@ -643,7 +643,7 @@ static bool fit(serve_ask *ask, const json_t *messages, const json_t *object, se
 }
 
 /* Makes the prompt from a conversation in OpenAI's form by the model's chat template. `object` contains tools,
- * chat_template_kwargs and the like. */
+ * chat_template_kwargs and similar fields are. */
 static bool ask_chat(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error)
 {
     size_t n_marks = 0;

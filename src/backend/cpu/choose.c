@@ -28,7 +28,7 @@ static const uint32_t counts[] = {4, 6, 8, 10, 12, 14, 16, 20, 32};
 #define N_COUNTS (sizeof counts / sizeof counts[0])
 #define MOST_ROWS 32
 
-#define ORDER_BYTES ((size_t)1 << 20) /* from so many bytes on, weights have the order that was measured faster */
+#define ORDER_BYTES ((size_t)1 << 20) /* from this many bytes on, weights have the order that was measured faster */
 #define ORDER_PANELS 224 /* panels of a sample: as many as MEMORY holds, since runs are long (1.9 MB of Q4_0) */
 #define ORDER_ROUNDS 4
 #define ORDER_GAIN 1.1 /* codes in order are used only if they are this many times as fast as codes in runs */
@@ -75,7 +75,8 @@ static double sample(bench *b, ae_mm_fn *mm, uint32_t n_rows)
     return ae_time_now() - start;
 }
 
-/* Whether the kernel by tiles writes every output: one that does not know the weight's form returns at once, and would win. */
+/* Returns whether the kernel by tiles writes every output: one that does not know the weight's form returns at once, and would
+ * win. */
 static bool tiles_write(bench *b, const ae_weight *w)
 {
     const size_t n = (size_t)MOST_ROWS * b->out.stride;
@@ -112,7 +113,7 @@ static uint32_t crossing(bench *b, const ae_weight *w)
     return end < N_COUNTS ? counts[end] : AE_NO_TILES;
 }
 
-/* Whether products with one row are faster with codes in order. */
+/* Returns whether products with one row are faster with codes in order. */
 static bool order_wins(bench *b, const ae_weight *w)
 {
     double best[2] = {1e9, 1e9};

@@ -32,7 +32,7 @@ size_t ae_cpu_kv_bytes(const ae_backend *backend, const ae_kv_shape *s)
     return ae_mul_size(s->n_pages, page_bytes(s), &bytes) ? bytes : SIZE_MAX;
 }
 
-/* Sets where the layers lie in a page and in the bytes of a slot. */
+/* Sets where the layers are in a page and in the bytes of a slot. */
 static void lay_out(ae_kv_store *kv, const ae_kv_shape *shape)
 {
     for (uint32_t i = 0; i < shape->n_layers; i++) {
@@ -43,7 +43,7 @@ static void lay_out(ae_kv_store *kv, const ae_kv_shape *shape)
     }
 }
 
-/* Whether rows fit the buffers of the functions that handle them one by one. */
+/* Returns whether rows fit the buffers of the functions that handle them one by one. */
 static bool fits(const ae_kv_layer *l)
 {
     return l->head_dim <= (l->n_rope ? AE_MAX_LATENT : AE_MAX_HEAD_DIM) && l->n_rope <= AE_MAX_LATENT_ROPE;

@@ -1,6 +1,6 @@
 /* pack_fast.c - packers of the common types, 16 rows of a unit at a time; the bytes of pack.c's generic ones.
  *
- * Owns nothing. Codes of a block are mostly stored as they lie in the file, four to a 32-bit word, so packing is a
+ * Owns nothing. Codes of a block are mostly stored as they are in the file, four to a 32-bit word, so packing is a
  * transposition of words: 16 rows are gathered into arrays of lanes, one lane per row, and then every step is the
  * same operation on all 16 lanes, which compilers turn into vector code. Handles whole panels only: padded ones and all other
  * types go through the integer view. Speeds: docs/loading.md. */

@@ -13,7 +13,7 @@ typedef struct ae_cpu_passes ae_cpu_passes;
 void ae_cpu_passes_free(ae_cpu_passes *passes);
 void ae_cpu_pass_check_begin(ae_stream *stream, uint64_t key);
 void ae_cpu_pass_check_end(ae_stream *stream);
-/* Whether a pass runs; if so, its operations are recorded. */
+/* Returns whether a pass runs; if so, its operations are recorded. */
 bool ae_cpu_pass_is_checked(const ae_stream *stream);
 /* The next operation of the pass that runs. `name` has static storage. */
 void ae_cpu_pass_check(ae_stream *stream, const char *name, uint64_t hash);
@@ -62,7 +62,7 @@ typedef void ae_cpu_late_run(ae_stream *stream, void *args);
 void ae_cpu_late_add(ae_stream *stream, ae_cpu_late_run *run, const void *args, size_t n_args, const void *extra,
                      size_t n_extra);
 void *ae_cpu_late_extra(void *args, size_t n_args);
-/* Whether there are such operations. */
+/* Returns whether there are such operations. */
 bool ae_cpu_late_waits(const ae_stream *stream);
 /* Runs all of them, in order. */
 void ae_cpu_late_flush(ae_stream *stream);

@@ -1,7 +1,7 @@
 /* attention.c - attention, and the choice of positions by index keys, on the device: launches of kernels/attention/. Owns the
  * stream's room for parts of chunks and for scores.
  *
- * Places lie on the device, so the launches depend on the number of rows only: few rows are cut into as many units as the
+ * Places are on the device, so the launches depend on the number of rows only: few rows are cut into as many units as the
  * device runs at once, whatever the context, and units without a chunk end at once. */
 #include "backend/gpu/kv.h"
 

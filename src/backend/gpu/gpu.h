@@ -114,7 +114,7 @@ bool ae_gpu_land(ae_stream *stream, size_t bytes);
 bool ae_gpu_fetch(ae_stream *stream, size_t at, const void *device, size_t n);
 /* Uploads (host) results that the caller will probably download next. */
 void ae_gpu_publish(ae_stream *stream, void *device, const void *host, size_t n);
-/* Whether a copy between host and device is allowed now. In a recording it is not, and a failure is noted. */
+/* Returns whether a copy between host and device is allowed now. In a recording it is not, and a failure is noted. */
 bool ae_gpu_may_copy(ae_stream *stream, const char *what);
 size_t ae_gpu_stream_bytes(const ae_backend *backend, const ae_stream_options *options);
 aerie_status ae_gpu_stream_create(ae_backend *backend, const ae_stream_options *options, ae_stream **out, aerie_error *error);

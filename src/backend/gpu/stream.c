@@ -219,7 +219,7 @@ void ae_gpu_publish(ae_stream *stream, void *device, const void *host, size_t n)
     if (stream->results.device) memcpy(stream->results.bytes, host, n);
 }
 
-/* Whether the n bytes at `device` are the newest results, with nothing after them. */
+/* Returns whether the n bytes at `device` are the newest results, with nothing after them. */
 static bool are_results(const ae_stream *s, const void *device, size_t n)
 {
     return device == s->results.device && n <= s->results.n && s->results.n_events == atomic_load(&s->backend->n_events);

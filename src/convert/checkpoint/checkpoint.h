@@ -161,7 +161,7 @@ aerie_status ae_convert_rename_parts(ae_convert *c, const ae_convert_rename *par
 const ae_st_tensor *ae_convert_take(ae_convert *c, const char *name);
 const ae_st_tensor *ae_convert_look(const ae_convert *c, const char *name);
 ae_convert_entry *ae_convert_find(const ae_convert *c, const char *name);
-/* Returns the first tensor that was not taken and is not among the names that are known to be unneeded; NULL: there is none. */
+/* Returns the first tensor that was not taken and is not among the names that are known to be unneeded, or NULL. */
 const ae_convert_entry *ae_convert_unused(const ae_convert *c, const char *const *unneeded, size_t n);
 /* Writes the shape as "[3, 4]" to out [128]. */
 const char *ae_convert_shape(const ae_st_tensor *t, char out[128]);

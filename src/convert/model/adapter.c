@@ -93,7 +93,7 @@ static const ae_convert_rule *find_rule(const ae_convert_rule *rules, const char
     return NULL;
 }
 
-/* Returns the matrix of the target for `base` ("layers.3.self_attn.q_proj"), and its name in name [96]; NULL: there is none. */
+/* Returns the matrix of the target for `base` ("layers.3.self_attn.q_proj"), and its name in name [96], or NULL. */
 static const ae_gguf_tensor *find_matrix(const ae_convert *c, const char *base, const ae_convert_rule **rule, uint32_t *layer,
                                          char *name)
 {

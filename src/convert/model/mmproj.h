@@ -49,7 +49,7 @@ typedef struct ae_mmproj_family {
     bool breaks;            /* each line of tokens ends with the embedding of the token [IMG_BREAK] */
 } ae_mmproj_family;
 
-/* mmproj_types.c: finds the family of a class; NULL: there is none. */
+/* mmproj_types.c: finds the family of a class, or NULL. */
 const ae_mmproj_family *ae_mmproj_find(const char *class);
 /* Lists the classes of all families, as in "A, B, C"; freed with ae_buf_free. */
 void ae_mmproj_classes(ae_buf *out);

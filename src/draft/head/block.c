@@ -442,7 +442,7 @@ static aerie_status grow_lattice(block_drafter *d, const ae_draft_request *reque
 
 /* ---- Drafts ------------------------------------------------------------------------------------------- */
 
-/* Whether all positions but that of the newest token have context rows, or are in a gap. */
+/* Returns whether all positions but that of the newest token have context rows, or are in a gap. */
 static bool can_draft(const block_drafter *d, const ae_draft_request *r)
 {
     const block_slot *s = &d->slots[r->slot];

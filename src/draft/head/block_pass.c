@@ -3,7 +3,7 @@
  * The layers of DFlash2: block_conv.c; LiLiCorr's candidates: lattice.c.
  *
  * A context row is a position of the target: fc and a norm make a feature of its taps, and each layer keeps keys and values of
- * it, made by the matrices that block rows use, without the layer's norm. Block rows lie after the context rows, in places of
+ * it, made by the matrices that block rows use, without the layer's norm. Block rows are after the context rows, in places of
  * their own, and are dropped after the draft. All rows of a block that is not causal attend from its last position, so that
  * they see each other; a layer's window is therefore that of the last row.
  *

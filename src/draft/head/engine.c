@@ -398,7 +398,7 @@ static void copy_features(ae_dhead_engine *e, const float *features, uint32_t n)
                                                 .y = e->features + e->n_rows * width, .y_stride = width});
 }
 
-/* Whether the head's layers rotate by several components, like its target's. */
+/* Returns whether the head's layers rotate by several components, like its target's. */
 static bool turns(const ae_dhead_engine *e)
 {
     const ae_hparams *h = &e->net->head->hparams.layer;

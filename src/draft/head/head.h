@@ -213,7 +213,7 @@ static inline const ae_dhead_traits *ae_dhead_traits_of(const ae_dhead_hparams *
 {
     return &ae_dhead_kinds[h->kind];
 }
-/* Whether the head runs blocks: DFlash, DSpark, DFlash2, DFly, LiLiCorr. */
+/* Returns whether the head runs blocks: DFlash, DSpark, DFlash2, DFly, LiLiCorr. */
 static inline bool ae_dhead_has_blocks(ae_dhead_kind kind)
 {
     return ae_dhead_kinds[kind].blocks;
@@ -230,16 +230,16 @@ static inline uint32_t ae_dhead_n_foreseen(const ae_dhead_hparams *h)
 
 /* Returns the head's layers, [hparams.n_layers]. */
 const ae_layer *ae_dhead_layers(const ae_dhead *head);
-/* Whether the head uses the target's output matrix. */
+/* Returns whether the head uses the target's output matrix. */
 bool ae_dhead_borrows_output(const ae_dhead *head);
 
 /* FORMAT unless the head can draft for this target: widths, layers tapped, vocabulary, borrowed tensors. The message has both
  * values. */
 aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_error *error);
 
-/* Whether a file's general.architecture is that of a head. */
+/* Returns whether a file's general.architecture is that of a head. */
 bool ae_dhead_is_arch(const char *arch, size_t n);
-/* Whether a file is a head. A model's file is not, even if it has MTP blocks. */
+/* Returns whether a file is a head. A model's file is not, even if it has MTP blocks. */
 bool ae_dhead_is_file(const ae_gguf *gguf);
 /* For assistants: returns the layer of the target whose keys and values layer i reads: the last one that has a window if layer
  * i has one, else the last one without. */

@@ -110,7 +110,7 @@ static void grow(const medusa *d, const ae_draft_request *r, const ae_proposal *
     }
 }
 
-/* Whether the newest feature belongs to the position before the newest token. */
+/* Returns whether the newest feature belongs to the position before the newest token. */
 static bool can_draft(const medusa *d, const ae_draft_request *r)
 {
     return d->fresh[r->slot] && d->n_seen[r->slot] + 1 == r->n_tokens;

@@ -191,7 +191,7 @@ static void free_tables(ae_dhead_net *net)
 
 /* ---- Some rows of the target's output head ------------------------------------------------------------------ */
 
-/* Whether the target is cut: a rank of a group has only some rows of its output. */
+/* Returns whether the target is cut: a rank of a group has only some rows of its output. */
 static bool is_cut(const ae_net *target)
 {
     return ae_ranks_cuts_output(target->ranks);
@@ -205,7 +205,7 @@ static uint32_t first_ids(const ae_dhead *head, const ae_net *target, const ae_d
     return options->n_vocab && options->n_vocab < n_all && !head->hparams.n_markov ? options->n_vocab : n_all;
 }
 
-/* Whether a head needs a copy of the target's output, or of some of its rows. */
+/* Returns whether a head needs a copy of the target's output, or of some of its rows. */
 static bool copies_output(const ae_dhead *head, const ae_net *target, const ae_dhead_net_options *options)
 {
     return ae_dhead_borrows_output(head) && (head->to_target || is_cut(target) ||

@@ -481,7 +481,7 @@ static void leave_latent(const ae_block *b, const ae_layer_spec *s, const ae_net
     if (cut) ae_block_gather_stream(b, to);
 }
 
-/* Computes the part of the output that lies in this rank's columns, and adds it to y; `m` has been run as AE_MOE_UP. */
+/* Computes the part of the output that is in this rank's columns, and adds it to y; `m` has been run as AE_MOE_UP. */
 static void add_down(const ae_block *b, ae_moe *m, const ae_slices *columns, size_t width)
 {
     const uint32_t own = b->group->ranks->own, n = columns->n[own];

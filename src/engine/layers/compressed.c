@@ -1,7 +1,7 @@
 /* compressed.c - DeepSeek-V4's attention: a window, and rows that each stand for a block of positions (ae_compress_hparams).
  *
  * A position keeps its row, in layers that compress also what blocks are compressed from (as long as a block needs it), and at
- * the last position of a block its compressed row and index key. All of it lies in the pages of the KV cache in the position's
+ * the last position of a block its compressed row and index key. All of it is in the pages of the KV cache in the position's
  * slot, so drafts, rollback and shared prefixes have it as they have keys and values. Only the compressed rows and index keys
  * in the slots of last positions are ever read.
  * Owns nothing. */

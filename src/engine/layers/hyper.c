@@ -55,7 +55,7 @@ static void mean(const ae_block *b, const float *rows)
 }
 
 /* The low-rank form: b->x becomes the mean of the normed streams, each value multiplied by a gate. The coefficients for a block
- * that will add to the streams lie in b->coef after the places that the other form uses for its sum. */
+ * that will add to the streams are in b->coef after the places that the other form uses for its sum. */
 static void enter_low(const ae_block *b, const ae_net_hyper *l)
 {
     const uint32_t n = b->h->n_embd, c = b->h->n_streams, wide = c * n, rank = b->h->hyper_rank;

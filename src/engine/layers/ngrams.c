@@ -2,7 +2,7 @@
  *
  * Hashes of the row's last tokens name rows of a table. A key for each stream and one value are computed from them; how well
  * the key agrees with the stream gates the value, and a convolution over the gated values of earlier rows is added, too. What
- * it needs of earlier rows, their tokens and normed values, lies in the pages of the KV cache, so drafts, rollback and shared
+ * it needs of earlier rows, their tokens and normed values, is in the pages of the KV cache, so drafts, rollback and shared
  * prefixes have it as they have keys and values.
  * Owns nothing. */
 #include <math.h>

@@ -17,7 +17,7 @@ static uint32_t width_of(const ae_recur_hparams *r)
     return r->n_heads * r->key_dim;
 }
 
-/* Returns how many floats of a row lie between a product's two steps. */
+/* Returns how many floats of a row are between a product's two steps. */
 static uint32_t between(const ae_recur_hparams *r)
 {
     return 5 * r->n_mix + r->n_decay + r->n_rate + r->n_blend + r->n_gate;

@@ -91,7 +91,7 @@ static void put_aligned(const ae_tower *t, uint32_t side, const tower_view *v, u
     for (uint32_t i = 0; i < e; i++) out[i] = fmaf(w11, d[i], fmaf(w10, c[i], fmaf(w01, b[i], w00 * a[i])));
 }
 
-/* Maps the middle of place i of n to a table of n_table places; may lie before the first place or after the last one. */
+/* Maps the middle of place i of n to a table of n_table places; may be before the first place or after the last one. */
 static float middle(uint32_t i, uint32_t n, uint32_t n_table)
 {
     return ((float)i + 0.5f) * ((float)n_table / (float)n) - 0.5f;

@@ -1,7 +1,7 @@
 /* resampler.c - a projector with a fixed number of queries, which attend to the patches of a view (int.h).
  *
  * Owns nothing. Keys are the patches' normed rows plus sines and cosines of their place in the picture; values have no place.
- * Keys and values lie in a cache of their own, since their heads are not the encoder's. A query sees all patches.
+ * Keys and values are in a cache of their own, since their heads are not the encoder's. A query sees all patches.
  * Source: the published models' code (MiniCPM-V's Resampler). */
 #include <math.h>
 

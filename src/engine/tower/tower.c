@@ -169,7 +169,7 @@ static uint32_t n_tokens_of(const ae_tower *t)
     return t->n_room / (t->model->merge * t->model->merge);
 }
 
-/* Whether some product has bounds. */
+/* Returns whether some product has bounds. */
 static bool has_bounds(const ae_tower_model *m)
 {
     bool has = m->clamp.set;
@@ -178,7 +178,7 @@ static bool has_bounds(const ae_tower_model *m)
     return has;
 }
 
-/* Whether some block norms or scales a half's output before adding it to the stream. */
+/* Returns whether some block norms or scales a half's output before adding it to the stream. */
 static bool has_joins(const ae_tower_model *m)
 {
     bool has = has_bounds(m);

@@ -63,7 +63,7 @@ typedef struct ae_adapter_set {
     ae_adapter_use list[AERIE_MAX_ADAPTERS];
 } ae_adapter_set;
 
-/* Whether both have the same adapters and scales in the same order; keys and scopes are not compared. */
+/* Returns whether both have the same adapters and scales in the same order; keys and scopes are not compared. */
 bool ae_adapter_set_equal(const ae_adapter_set *a, const ae_adapter_set *b);
 
 /* Keys of sets: equal sets have the same key, different ones never do. The n_room most recently used sets are remembered. A set

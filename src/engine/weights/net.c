@@ -288,7 +288,7 @@ static void list_fields(ae_parts *p, const weight_field *weights, size_t n_weigh
 #define MOST_OF_OTHERS 40 /* parts of compressors, hyper-connections and a memory */
 #define MOST_OF_BLOCK ((AE_NET_PARTS_PER_LAYER - MOST_OF_WKV - MOST_OF_OTHERS - 8) / 2)
 
-/* Lists RWKV's mixer, except for the weights in ae_recur_layer, and its channel mix, which lies on the mixer's device. */
+/* Lists RWKV's mixer, except for the weights in ae_recur_layer, and its channel mix, which is on the mixer's device. */
 static void list_wkv(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_net_wkv *to)
 {
     const ae_wkv_layer *w = &from->wkv;
@@ -529,8 +529,8 @@ static void list_embedding(ae_net *net, unsigned use, ae_weight **field)
     if (m->tied && m->output_scale && (use & AE_WEIGHT_MATMUL)) net->parts.items[net->parts.n - 1].scale = m->output_scale;
 }
 
-/* Whether the tied output can use the embeddings' weight. On another device it needs a second copy, and in a group each rank
- * has its own rows. */
+/* Returns whether the tied output can use the embeddings' weight. On another device it needs a second copy, and in a group each
+ * rank has its own rows. */
 static bool is_shared(const ae_net *net)
 {
     return net->model->tied && net->split.mixer[0] == net->split.output && !net->ranks;

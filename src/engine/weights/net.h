@@ -1,7 +1,7 @@
 /* net.h - a model on a device: every weight in the backend's own layout, or in place where the file's layout will do.
  *
  * Owns: the device weights. Borrows: the model (which must outlive it) and the backends. Immutable once created; shared by
- * engines and threads. Layers may lie on several devices (split.h).
+ * engines and threads. Layers may be on several devices (split.h).
  */
 #ifndef AE_ENGINE_WEIGHTS_NET_H
 #define AE_ENGINE_WEIGHTS_NET_H
@@ -175,8 +175,8 @@ void ae_net_list_layer(ae_parts *parts, const ae_hparams *h, const ae_layer *fro
 /* Lists the weights that compute the streams' coefficients. */
 void ae_net_list_hyper(ae_parts *parts, const ae_hyper_layer *from, ae_net_hyper *to);
 
-/* Whether an adapter can add to products with this part of the network: only if a product of its own uses it, not an operation
- * on experts or heads. */
+/* Returns whether an adapter can add to products with this part of the network: only if a product of its own uses it, not an
+ * operation on experts or heads. */
 bool ae_net_adapts(const ae_net *net, const ae_part *part);
 
 /* Computes the device bytes that the weights will take. Errors: MEMORY, for the tables needed to compute them. */

@@ -81,7 +81,7 @@ typedef struct ae_parts {
 
 aerie_status ae_parts_init(ae_parts *parts, ae_backend *backend, const ae_gguf *gguf, const ae_bound *bound, size_t max,
                            aerie_error *error);
-/* Adds a device that parts can lie on, and returns its number. */
+/* Adds a device that parts can be on, and returns its number. */
 uint8_t ae_parts_add_device(ae_parts *parts, ae_backend *backend);
 void ae_parts_free(ae_parts *parts);
 

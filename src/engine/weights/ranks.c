@@ -34,7 +34,7 @@ static bool can_cut_attention(const ae_model *m, uint32_t i)
            s->n_heads % s->n_kv_heads == 0;
 }
 
-/* Whether all layers that read the same keys and values can be cut: they are cut together or not at all. */
+/* Returns whether all layers that read the same keys and values can be cut: they are cut together or not at all. */
 static bool all_readers_can(const ae_model *m, uint32_t i)
 {
     const int of = m->layers[i].spec.kv_from;
@@ -111,7 +111,7 @@ static void cut_stages(ae_ranks *ranks, const ae_model *m, const uint32_t *share
     ae_ranks_cut(&layers, m->hparams.n_layers, 1, sums, n);
     for (uint32_t s = 0; s < n; s++) {
         uint32_t at = layers.first[s];
-        for (uint32_t k = at; k < m->hparams.n_layers; k++) /* the layers that others read must lie in the same stage */
+        for (uint32_t k = at; k < m->hparams.n_layers; k++) /* the layers that others read must be in the same stage */
             if (read_by(m, k) < at) at = k + 1;
         ranks->begin[s] = s ? at : 0;
     }

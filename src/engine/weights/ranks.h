@@ -106,10 +106,11 @@ void ae_ranks_handed(const ae_ranks *ranks, uint32_t stage, uint32_t width, ae_s
 void ae_ranks_kv(const ae_ranks *ranks, const ae_model *model, ae_kv_layer *layers, uint32_t n);
 void ae_ranks_state(const ae_ranks *ranks, const ae_model *model, ae_state_layer *layers);
 
-/* Whether this rank keeps a part of such an entry (ae_net_kv_owners). */
+/* Returns whether this rank keeps a part of such an entry (ae_net_kv_owners). */
 bool ae_ranks_keeps(const ae_ranks *ranks, const ae_model *model, uint32_t layer, bool own_rows);
 
-/* Whether queries and keys are normed over all heads of a row. Ranks that have only some heads must gather them before. */
+/* Returns whether queries and keys are normed over all heads of a row. Ranks that have only some heads must gather them
+ * before. */
 static inline bool ae_ranks_norms_rows(const ae_layer_spec *s)
 {
     return s->mixer == AE_MIXER_ATTENTION && (s->qk_norm == AE_QK_NORM_ROW || s->qk_norm == AE_QK_NORM_ROW_LAYER);

@@ -8,7 +8,7 @@ void ae_split_one(ae_split *split, const ae_model *model, ae_backend *device)
     ae_split_layers(split, model, &device, (const uint32_t[]){0}, 1);
 }
 
-/* Whether a border before layer `at` would separate a layer from the layer whose keys and values it reads. */
+/* Returns whether a border before layer `at` would separate a layer from the layer whose keys and values it reads. */
 static bool parts_readers(const ae_model *m, uint32_t at)
 {
     for (uint32_t i = at; i < m->hparams.n_layers; i++) {

@@ -1,12 +1,12 @@
 /* split.h - the map from the layers of a model to devices.
  *
- * A layer has two halves, the mixer (with its cache or state) and the feed-forward block (with its experts). Each half lies on
+ * A layer has two halves, the mixer (with its cache or state) and the feed-forward block (with its experts). Each half is on
  * one device. The token embeddings are on the device of the first mixer; the output head has a device of its own choice. Where
- * the halves on both sides of a border lie on different devices, the engine moves the residual stream (engine/forward.c). Bits
+ * the halves on both sides of a border are on different devices, the engine moves the residual stream (engine/forward.c). Bits
  * do not depend on the map.
  *
  * Invariants: mixers ascend over the devices, so that cached sequences have one order of bytes. A layer that reads the keys and
- * values of another lies on that layer's device. The two halves of a parallel block, and those of a layer with a channel mix,
+ * values of another is on that layer's device. The two halves of a parallel block, and those of a layer with a channel mix,
  * are on one device.
  * Owns nothing: the devices belong to the caller.
  */
@@ -40,7 +40,7 @@ static inline uint32_t ae_split_device(const ae_split *split, uint32_t n_layers,
     if (half >= 2 * n_layers) return split->output;
     return half % 2 ? split->ffn[half / 2] : split->mixer[half / 2];
 }
-/* Returns the end of the run of halves, starting with `half`, that lie on one device. */
+/* Returns the end of the run of halves, starting with `half`, that are on one device. */
 uint32_t ae_split_run_end(const ae_split *split, uint32_t n_layers, uint32_t half);
 
 #endif

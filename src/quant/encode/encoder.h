@@ -18,8 +18,8 @@ typedef void ae_encode_fn(const float *x, const float *importance, void *blocks,
 /* Returns the encoder of a type; NULL if the type is unknown or cannot be written. */
 ae_encode_fn *ae_type_encoder(uint32_t type);
 
-/* Whether a type can hold n finite numbers (a multiple of its block) without cutting any: no float becomes infinite, and no
- * scale is cut to the format's largest. If not, x[*at] is the largest number of the first block that would be cut. */
+/* Returns whether a type can hold n finite numbers (a multiple of its block) without cutting any: no float becomes infinite,
+ * and no scale is cut to the format's largest. If not, x[*at] is the largest number of the first block that would be cut. */
 bool ae_type_holds(uint32_t type, const float *x, size_t n, size_t *at);
 
 #endif

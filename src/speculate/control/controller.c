@@ -10,7 +10,7 @@
 
 #define GAIN_NEEDED 1.01 /* speculate only for at least this expected gain */
 #define SWAY 1.5         /* standard deviations above the mean: the upper end of an estimate */
-#define PROBE_SHARE 8    /* a draft that is not expected to pay is tried for one in so many sequences */
+#define PROBE_SHARE 8    /* a draft that is not expected to pay is tried for one in this many sequences */
 #define PROBE_LEVELS 2   /* levels of a network's first draft: two, so that it shows what the first level and a further level
                           * cost */
 #define PROBE_COST 0.25  /* plain passes that a first draft of unknown price is assumed to lose */
@@ -101,7 +101,7 @@ static bool is_ready(ae_controller *c, ae_network *net)
     return !net->n_warming;
 }
 
-/* Whether the network has drafted too little to be trusted. */
+/* Returns whether the network has drafted too little to be trusted. */
 static bool is_young(const ae_controller *c, const ae_network *net)
 {
     return net->n_tried < YOUNG + 2 * (c->n_drawing ? c->n_drawing - 1 : 0);
@@ -142,7 +142,7 @@ static void choose_network(ae_controller *c)
     if (c->net != best) c->otherwise = sure;
 }
 
-/* Whether to ask for n-gram drafts: they are expected to pay, or it is time to find out. */
+/* Returns whether to ask for n-gram drafts: they are expected to pay, or it is time to find out. */
 static bool asks_ngrams(ae_controller *c)
 {
     const double price = ae_cost_ngrams(&c->cost, c->n_drawing) / c->cost.plain;
@@ -520,7 +520,7 @@ void ae_controller_saw_pass(ae_controller *c, const ae_round *r, uint32_t n_rows
     c->pass = times < ODD_TIME && times > 1 / ODD_TIME ? took : c->expected;
 }
 
-/* Whether a child of `parent` was drafted and verified. */
+/* Returns whether a child of `parent` was drafted and verified. */
 static bool was_tried(const ae_tree *tree, int32_t parent)
 {
     for (uint32_t i = (uint32_t)(parent + 1); i < tree->n; i++)

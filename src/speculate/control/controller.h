@@ -54,7 +54,7 @@ typedef struct ae_network {
     double gain, most;   /* expected tokens per second in this round, relative to plain decoding, and their upper end */
     uint32_t n_idle;     /* rounds since it drafted */
     uint32_t n_tried;    /* verdicts on its first levels, until they are forgotten */
-    uint32_t n_pause;    /* rounds until the network may be tried beside a better one */
+    uint32_t n_pause;    /* rounds until the network may be tried although another drafter is better */
     bool paused;        /* it keeps no state */
     uint32_t n_warming;  /* rounds until it may draft after a pause */
 } ae_network;
@@ -145,7 +145,7 @@ typedef struct ae_result {
 /* After every pass. */
 void ae_controller_saw_round(ae_controller *c, const ae_round *round, const ae_result *result);
 
-/* Whether all networks are paused in the next rounds, so that they need not keep their state. */
+/* Returns whether all networks are paused in the next rounds, so that they need not keep their state. */
 bool ae_controller_is_paused(const ae_controller *c);
 /* Returns the network that drafts in this round, if any does. *active has a bit for each network that may draft in the next
  * rounds. */

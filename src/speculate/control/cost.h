@@ -34,7 +34,7 @@ typedef struct ae_ratios {
 
 /* A network's price. */
 typedef struct ae_price {
-    ae_curve first, level;        /* seconds of a first level and of a further one, by number of sequences */
+    ae_curve first, level;        /* seconds of a first level, and of each further one, by number of sequences */
     ae_line first_now, level_now; /* these curves in this round */
     ae_ratios ratios;             /* of its drafts' times */
 } ae_price;
@@ -67,8 +67,8 @@ typedef struct ae_cost {
 void ae_cost_init(ae_cost *c);
 /* Before a round: sets `now`, `plain` and `worth`. */
 void ae_cost_begin(ae_cost *c, const ae_round *r);
-/* Whether this round should be plain because the time of plain decoding is unknown, old or doubtful. gain: present gain of
- * speculation, as a factor. */
+/* Returns whether this round should be plain because the time of plain decoding is unknown, old or doubtful. gain: present gain
+ * of speculation, as a factor. */
 bool ae_cost_plain_is_due(const ae_cost *c, const ae_round *r, double gain);
 void ae_cost_saw_plain(ae_cost *c);
 /* Expected seconds of this round's pass over n rows. hope: old measurements count less. */
@@ -84,7 +84,7 @@ double ae_cost_ngrams(const ae_cost *c, uint32_t n);
 
 /* Called before a round. */
 void ae_price_begin(ae_price *p, uint32_t clock);
-/* Whether the price has been measured. */
+/* Returns whether the price has been measured. */
 bool ae_price_known(const ae_price *p);
 /* Expected seconds of a draft of n_levels levels for n sequences; 0 while the price is unknown. */
 double ae_price_of(const ae_price *p, double n, uint32_t n_levels);

@@ -38,7 +38,7 @@ void ae_curve_add(ae_curve *curve, uint32_t size, double seconds, uint32_t clock
 void ae_curve_forget(ae_curve *curve, uint32_t after, uint32_t except);
 /* Returns the bin of a size. */
 const ae_times *ae_curve_times(const ae_curve *curve, uint32_t size);
-/* Whether the time was measured often and lately enough to be used alone. */
+/* Returns whether the time was measured often and lately enough to be used alone. */
 bool ae_times_trusted(const ae_times *times, uint32_t clock);
 
 /* A curve at one time of the clock: points with straight lines between them. */

@@ -289,7 +289,7 @@ void ae_gbuild_or(ae_gbuild *b, ae_gpiece choices, ae_gpiece piece)
     ae_gbuild_move(b, piece.end, choices.end);
 }
 
-/* Whether the piece is a single step by one byte. Such pieces are copied instead of called. */
+/* Returns whether the piece is a single step by one byte. Such pieces are copied instead of called. */
 static bool is_step(const ae_gbuild *b, ae_gpiece p)
 {
     if (b->nodes[p.start].kind != AE_GNODE_BYTES || b->nodes[p.end].a != AE_GNONE) return false;

@@ -126,7 +126,7 @@ static void find_callees(check *c)
     c->begin[b->n_rules] = n_callees;
 }
 
-/* Reports the cycle, which lies on the stack from `from` on, with the names of its first named rules. */
+/* Reports the cycle, which is on the stack from `from` on, with the names of its first named rules. */
 static aerie_status fail_cycle(check *c, const char *what, uint32_t from, uint32_t n, aerie_error *error)
 {
     const ae_gbuild *b = c->b;

@@ -340,7 +340,7 @@ static ae_gpiece read_sequence(reader *r, bool nested)
     return all;
 }
 
-/* Whether a | follows, here or at the beginning of a later line. */
+/* Returns whether a | follows, here or at the beginning of a later line. */
 static bool is_at_bar(reader *r)
 {
     const char *at = r->at;

@@ -47,7 +47,7 @@ bool ae_constraint_allows(ae_constraint *constraint, int32_t token);
 /* Moves the current state along an allowed token; false, without a move, for others. */
 bool ae_constraint_advance(ae_constraint *constraint, int32_t token);
 bool ae_constraint_may_end(const ae_constraint *constraint);
-/* Whether the text may end and nothing can follow. */
+/* Returns whether the text may end and nothing can follow. */
 bool ae_constraint_is_complete(const ae_constraint *constraint);
 /* Returns the mask [(n_vocab + 63) / 64], in which bit t % 64 of word t / 64 says that token t may come next; valid until the
  * next call. *n: number of these tokens; 0 also if the limits of the automaton leave no answer. Returns NULL if no text can

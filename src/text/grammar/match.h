@@ -83,12 +83,12 @@ static inline ae_gstate ae_matcher_step(ae_matcher *m, ae_gstate state, uint8_t 
     return next ? next : ae_matcher_find_step(m, state, class);
 }
 
-/* Whether a text may end at this state. */
+/* Returns whether a text may end at this state. */
 static inline bool ae_matcher_may_end(const ae_matcher *m, ae_gstate state)
 {
     return state >= AE_GSTATE_FIRST && m->states[state].may_end;
 }
-/* Whether a text may end at this state and nothing can follow. */
+/* Returns whether a text may end at this state and nothing can follow. */
 static inline bool ae_matcher_is_complete(const ae_matcher *m, ae_gstate state)
 {
     return ae_matcher_may_end(m, state) && !m->states[state].n;

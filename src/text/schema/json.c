@@ -31,7 +31,7 @@ static ae_gpiece between(ae_schema *s, char lo, char hi)
     return ae_gbuild_class(&s->b, &(ae_grange){(uint32_t)lo, (uint32_t)hi}, 1);
 }
 
-/* Whether the rule exists. If not, it is added, and the caller must define it. */
+/* Returns whether the rule exists. If not, it is added, and the caller must define it. */
 static bool have(ae_schema *s, uint32_t *rule)
 {
     if (*rule != AE_GNONE) return true;

@@ -87,8 +87,8 @@ static char digit_at(const decimal *d, size_t k)
     return k < strlen(d->fraction) ? d->fraction[k] : '0';
 }
 
-/* Whether a fraction may end after k digits that are the bound's own: whether the number is then on the right side of the
- * bound. */
+/* Returns whether a fraction may end after k digits that are the bound's own: whether the number is then on the right side of
+ * the bound. */
 static bool may_end(const decimal *lo, const decimal *hi, bool tight_lo, bool tight_hi, size_t k)
 {
     if (tight_lo && (k < strlen(lo->fraction) || lo->strict)) return false;

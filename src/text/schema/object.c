@@ -424,7 +424,7 @@ static const struct format {
      "|" H16S("1,4") ":" H16S("0,1") IPV4 "|" H16S("1,5") ":" IPV4 ")$"},
 };
 
-/* Returns the pattern of a format; NULL: we do not know the format, and it is ignored. */
+/* Returns the pattern of a format; NULL: we do not know the format, and ignore it. */
 static const char *format_pattern(ae_schema *s, const json_t *schema, const json_t *format)
 {
     for (size_t i = 0; json_is_string(format) && i < sizeof formats / sizeof *formats; i++)

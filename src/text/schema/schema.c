@@ -89,7 +89,7 @@ void ae_schema_fail(ae_schema *s, aerie_status status, const json_t *schema, con
 #define MAX_WARNINGS 8
 #define MAX_COUNT AE_GRAMMAR_MAX_NODES
 
-/* Whether this warning is new. It counts as given afterwards. */
+/* Returns whether this warning is new. It counts as given afterwards. */
 static bool is_new_warning(ae_schema *s, const void *schema, const void *what)
 {
     const void *const pair[2] = {schema, what}, *const *seen = (const void *const *)(const void *)s->warned.data;
@@ -218,7 +218,7 @@ static const char *const known[] = {
 
 enum { N_SAYING = 26 };
 
-/* Whether the schema constrains a value itself, apart from what its $ref leads to. */
+/* Returns whether the schema constrains a value itself, apart from what its $ref leads to. */
 static bool says_something(const json_t *schema)
 {
     for (size_t i = 0; i < N_SAYING; i++)
@@ -465,7 +465,7 @@ const json_t *ae_schema_alternatives(ae_schema *s, const json_t *schema)
     return list;
 }
 
-/* Whether the set has enum or const, and no alternatives are left to choose. */
+/* Returns whether the set has enum or const, and no alternatives are left to choose. */
 static bool is_values(ae_schema *s, const ae_conjuncts *set)
 {
     for (size_t i = 0; i < set->n && ae_schema_ok(s); i++)

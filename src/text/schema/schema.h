@@ -117,7 +117,7 @@ uint32_t ae_schema_count(ae_schema *s, const json_t *schema, const char *keyword
 
 /* ---- values.c: lists of values, const json_t * in a buffer ------------------------------------- */
 
-/* Whether a conjunct has enum or const. */
+/* Returns whether a conjunct has enum or const. */
 bool ae_schema_has_values(ae_schema *s, const ae_conjuncts *set);
 /* Adds the values that all conjuncts allow. */
 void ae_schema_add_values(ae_schema *s, const ae_conjuncts *set, ae_buf *values);
@@ -126,7 +126,7 @@ bool ae_schema_choose(ae_schema *s, ae_gpiece choices, ae_buf *values);
 /* Adds all values of a set that has at most `max` values, by enum and const, null and boolean, or alternatives of these.
  * Returns false if the set has more or other values; `values` may then hold some. */
 bool ae_schema_few(ae_schema *s, const ae_conjuncts *set, size_t max, ae_buf *values);
-/* Whether both are the same value in JSON: 1 is 1.0, and the order of keys does not matter. */
+/* Returns whether both are the same value in JSON: 1 is 1.0, and the order of keys does not matter. */
 bool ae_schema_same(const json_t *a, const json_t *b);
 
 /* ---- json.c: JSON itself --------------------------------------------------------------------- */

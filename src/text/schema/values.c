@@ -39,7 +39,7 @@ static size_t count_others(const ae_conjuncts *set, const json_t *first)
     return n;
 }
 
-/* Returns the first conjunct with enum or const; NULL: there is none. */
+/* Returns the first conjunct with enum or const, or NULL. */
 static const json_t *first_of(ae_schema *s, const ae_conjuncts *set)
 {
     const json_t *first = NULL;

@@ -76,7 +76,7 @@ static aerie_status add_cased(ae_jinja_run *r, ae_jinja_text *t, uint32_t code, 
     return ae_jinja_text_code(r, t, (uint32_t)c);
 }
 
-/* Whether it is a sigma at the end of a word, which has its own lower case. */
+/* Returns whether it is a sigma at the end of a word, which has its own lower case. */
 static bool is_final_sigma(const ae_string *s, size_t at, bool after_letter)
 {
     uint32_t next = 0;

@@ -86,8 +86,8 @@ static bool is_mark(const char *text)
     return memcmp(text, SPACE_MARK, 3) == 0;
 }
 
-/* Whether a word begins at text[i]. Words begin with their spaces, so one begins at a U+2581 that follows another character. A
- * run of newlines is a word. */
+/* Returns whether a word begins at text[i]. Words begin with their spaces, so one begins at a U+2581 that follows another
+ * character. A run of newlines is a word. */
 static bool is_cut(const ae_vocab *vocab, const char *text, size_t n, size_t word, size_t i)
 {
     if (vocab->split_at_newline && (text[i] == '\n') != (text[i - 1] == '\n')) return true;

@@ -2,7 +2,7 @@
  *
  * Each part passes all steps before the next part is cut, so only the position in each step is kept,
  * and calls nest as deep as there are steps. Patterns run in PCRE2's interpreter (its JIT has a
- * small stack of its own), whose frames lie in heap memory, under a limit that grows with the
+ * small stack of its own), whose frames are in heap memory, under a limit that grows with the
  * length of the part: enough for a linear match, far too little for a quadratic one.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8

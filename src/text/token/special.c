@@ -218,7 +218,7 @@ static aerie_status mark_listed(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
     return AERIE_OK;
 }
 
-/* Whether text[0..n) contains the lower-case word, in any case. */
+/* Returns whether text[0..n) contains the lower-case word, in any case. */
 static bool mentions(ae_gguf_string text, const char *word)
 {
     const size_t n = strlen(word);

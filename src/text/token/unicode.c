@@ -135,7 +135,7 @@ bool ae_uni_is_valid(const char *text, size_t n)
     return true;
 }
 
-/* Whether p[0..have) can be the beginning of a well-formed character of more than `have` bytes. */
+/* Returns whether p[0..have) can be the beginning of a well-formed character of more than `have` bytes. */
 static bool begins_character(const uint8_t *p, uint32_t have)
 {
     uint32_t want = p[0] < 0xC2 ? 1 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 1;

@@ -34,10 +34,10 @@ uint32_t ae_uni_decode(const char *text, size_t n, uint32_t *n_bytes);
 /* Returns the class bits of a code point; 0 for AE_UNI_BAD. */
 uint16_t ae_uni_class(uint32_t code);
 
-/* Whether it matches \d: a decimal digit (Nd). */
+/* Returns whether it matches \d: a decimal digit (Nd). */
 bool ae_uni_is_digit(uint32_t code);
-/* Whether it matches \w as Oniguruma defines it: letters, marks, decimal digits, letter numbers (Nl), connectors (Pc), letters
- * in circles and squares, and the superscripts and fractions of Latin-1. */
+/* Returns whether it matches \w as Oniguruma defines it: letters, marks, decimal digits, letter numbers (Nl), connectors (Pc),
+ * letters in circles and squares, and the superscripts and fractions of Latin-1. */
 bool ae_uni_is_word(uint32_t code);
 
 /* Writes the UTF-8 of a code point up to U+10FFFF; returns the number of bytes (1..4). */

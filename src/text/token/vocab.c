@@ -257,7 +257,7 @@ static aerie_status load_character_bpe(ae_vocab *vocab, const ae_gguf *gguf, ae_
     return AERIE_OK;
 }
 
-/* Whether some token of text has a capital letter: then the vocabulary distinguishes cases. */
+/* Returns whether some token of text has a capital letter: then the vocabulary distinguishes cases. */
 static bool has_capitals(const ae_vocab *vocab)
 {
     for (int32_t id = 0; id < vocab->n_tokens; id++) {

@@ -33,11 +33,11 @@ int32_t ae_vocab_n_tokens(const ae_vocab *vocab);
 /* Special ids; -1 if the model has none. */
 int32_t ae_vocab_bos(const ae_vocab *vocab);
 int32_t ae_vocab_eos(const ae_vocab *vocab);
-/* Whether the token ends a generation: EOS, EOT, <|im_end|>, <|eot_id|>, <end_of_turn> ... */
+/* Returns whether the token ends a generation: EOS, EOT, <|im_end|>, <|eot_id|>, <end_of_turn> ... */
 bool ae_vocab_is_eog(const ae_vocab *vocab, int32_t token);
-/* Whether a token of this text ends a generation, whatever keys its file has. */
+/* Returns whether a token of this text ends a generation, whatever keys its file has. */
 bool ae_vocab_text_ends(const char *text, size_t n);
-/* Whether it is a control token: not text, and printed only on request. */
+/* Returns whether it is a control token: not text, and printed only on request. */
 bool ae_vocab_is_control(const ae_vocab *vocab, int32_t token);
 bool ae_vocab_adds_bos(const ae_vocab *vocab);
 bool ae_vocab_adds_eos(const ae_vocab *vocab);

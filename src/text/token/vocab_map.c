@@ -324,7 +324,8 @@ static bool is_white(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Whether a word begins at tokens[i], given that the one before begins at tokens[begin]. Depends on tokens[0..i] only. */
+/* Returns whether a word begins at tokens[i], given that the one before begins at tokens[begin]. Depends on tokens[0..i]
+ * only. */
 static bool begins_word(const ae_vocab *vocab, const int32_t *tokens, size_t begin, size_t i, bool whole)
 {
     if (i == begin || !is_plain(vocab, tokens[i]) || !is_plain(vocab, tokens[i - 1])) return true;

@@ -85,8 +85,8 @@ static bool is_punctuation(uint32_t c)
     return ae_uni_class(c) & AE_UNI_PUNCT;
 }
 
-/* Whether a character is dropped: control, format, surrogate and private-use characters, except tabs and newlines, which are
- * white space. */
+/* Returns whether a character is dropped: control, format, surrogate and private-use characters, except tabs and newlines,
+ * which are white space. */
 static bool is_dropped(uint32_t c)
 {
     if (c == '\t' || c == '\n' || c == '\r') return false;

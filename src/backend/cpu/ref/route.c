@@ -60,7 +60,7 @@ static void drop_groups(const ae_routing *r, float *score)
         if (!kept[e / n]) score[e] = -INFINITY;
 }
 
-/* Whether the chosen experts, fewer than the model uses, share the weight of all n_full that it would use. */
+/* Returns whether the chosen experts, fewer than the model uses, share the weight of all n_full that it would use. */
 static bool takes_all_weight(const ae_routing *r)
 {
     return r->n_full > r->n_used && !r->renorm && r->gate != AE_GATE_SOFTMAX_CHOSEN;

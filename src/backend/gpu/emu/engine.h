@@ -77,7 +77,7 @@ struct ae_emu_engine {
     bool failed;
     uint32_t n_shared, n_threads, n_warps;
     uint64_t random; /* 0: ascending order */
-    uint32_t ahead;  /* chance, in sixteenths, that a warp continues after an operation of its own */
+    uint32_t ahead;  /* chance, in sixteenths, that a warp runs on after one of its operations */
     ae_emu_fiber host, *running, *idle, *all; /* idle: a list linked by next; all: an array [n_fibers], at most
                                                * AE_EMU_MAX_THREADS + 2 */
     uint32_t n_fibers;

@@ -42,7 +42,7 @@ typedef struct ae_gpu_activation_args {
     size_t x_stride, x_step; /* x_step: floats between heads */
     const float *norm, *norm_bias; /* f32 [n_in]; norm_bias may be NULL */
     const uint32_t *slots;   /* [n_rows] the prepared row that each row's result goes to; NULL: the row of the same number */
-    uint32_t shares;         /* with slots: so many consecutive rows share one row of x; 0: the slot is the row of x */
+    uint32_t shares;         /* with slots: this many consecutive rows share one row of x; 0: the slot is the row of x */
     float up_limit;          /* of AE_GLU_SITU */
     const float *factor;     /* f32 [n_rows] a factor of each row of plain x; or NULL */
 } ae_gpu_activation_args;

@@ -190,7 +190,7 @@ static aerie_status emu_fill(ae_gpu_device *d, void *to, const void *host, size_
 
 /* ---- The queue ---------------------------------------------------------------------------------------------------------- */
 
-/* Whether a launch hangs; everything in the queue after it waits. */
+/* Returns whether a launch hangs; everything in the queue after it waits. */
 static bool hangs(const ae_gpu_device *d)
 {
     return d->hang && d->n_launches >= d->hang;

@@ -21,7 +21,7 @@
 #endif
 
 #define ATTN_MOST 0x7fffffff
-#define ATTN_FEW_CHUNKS 2 /* one block walks up to so many chunks: the synchronization of split blocks takes about as long */
+#define ATTN_FEW_CHUNKS 2 /* one block walks up to this many chunks: the synchronization of split blocks takes about as long */
 
 /* A unit's tile. */
 typedef struct attn_tile {

@@ -11,7 +11,7 @@
  * of the run before is free again.
  *
  * Integer sums become f32 without a conversion: the accumulator of mma starts at the bits of 1.5 * 2^23, so its bits are the
- * float 1.5 * 2^23 + sum as long as |sum| < 2^22 (here at most 32 * 128 * 127). If codes lie in the upper bits of their bytes,
+ * float 1.5 * 2^23 + sum as long as |sum| < 2^22 (here at most 32 * 128 * 127). If codes are in the upper bits of their bytes,
  * the sum is a multiple of a power of two, and one fma scales and subtracts, exactly.
  */
 #ifndef AE_BACKEND_GPU_KERNELS_PRODUCT_MMA_H

@@ -65,7 +65,7 @@ AE_DEV void softmax(uint8_t *s, bool ids, uint32_t n)
     ae_sync_warp();
 }
 
-/* Whether score v of id i is taken before score w of id j: the larger, then the lower id; NaN last. */
+/* Returns whether score v of id i is taken before score w of id j: the larger, then the lower id; NaN last. */
 AE_DEV bool beats(float v, uint32_t i, float w, uint32_t j)
 {
     if ((v != v) != (w != w)) return w != w;
@@ -246,7 +246,7 @@ AE_DEV void walk_pairs(const ae_gpu_group_args &a, uint8_t *s, uint32_t *n, bool
         for (uint32_t i = 0; i < here; i++) {
             const uint32_t e = AE_LOAD_SHARED(uint32_t, s + 4 * i);
             if (e / EACH != t) continue;
-            uint32_t slot = 0; /* by selections: with an index the counts would lie in local memory */
+            uint32_t slot = 0; /* by selections: with an index the counts would be in local memory */
             AE_UNROLL
             for (uint32_t k = 0; k < EACH; k++) {
                 slot = e % EACH == k ? n[k] : slot;

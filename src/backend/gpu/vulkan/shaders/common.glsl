@@ -1,7 +1,7 @@
 /* common.glsl - what all shaders share: the launch's arguments, views of memory by address, the reference's arithmetic.
  *
  * A shader does what the kernel of the same name in gpu/kernels does, over the same grid and the same struct of arguments,
- * which lies in device memory; its members keep C's layout (`scalar`). Work-groups have their own size, since no shader uses
+ * which is in device memory; its members keep C's layout (`scalar`). Work-groups have their own size, since no shader uses
  * operations of subgroups: what threads exchange goes through shared memory.
  * Vulkan does not promise that fma, division and square root are those of IEEE 754. FMA and DIV say how each is computed; the
  * driver's examination (exam.c) chooses them. The driver decorates every operation as not to be contracted (spirv.c).

@@ -1,4 +1,4 @@
-/* kv_form.glsl - where values lie in the pages of a KV cache (kernels/kv_layout.h). */
+/* kv_form.glsl - where values are in the pages of a KV cache (kernels/kv_layout.h). */
 #define KV_PAGE 64u
 #define KV_GROUP 16u
 
