@@ -1,5 +1,5 @@
 /* Block drafters against their authors' own code: hidden rows of a block after injected context, logits, greedy drafts and
- * confidences, from vectors that make_block_vectors.py wrote. The KV cache of drafters has 16-bit floats, theirs 32. And greedy
+ * confidences, from vectors that make_block_vectors.py wrote; P-EAGLE's rows from make_peagle_vectors.py. The KV cache of drafters has 16-bit floats, theirs 32. And greedy
  * drafts along a text, target included, against llama.cpp's (block/llama_drafts.sh). */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <math.h>
@@ -278,6 +278,45 @@ static void check_case(size_t i)
     free((void *)v.data);
 }
 
+/* P-EAGLE: the newest row of a text and the mask rows after it, from make_peagle_vectors.py. */
+static void check_parallel(const char *name, mkhead_options o)
+{
+    rig r = {0};
+    vectors v = read_vectors(name);
+    uint32_t out = 0, other;
+    int32_t tokens[64];
+    o.type = "f32", o.seed = 3;
+    OK(mkhead_write(&o, target_path, head_path, &ok_error));
+    if (hash_of(head_path) != v.hash) fail_msg("%s: mkhead makes another head than the vectors are of", name);
+    open_rig(&r, &v);
+    assert_true(v.n_rows == o.n_parallel && v.n_context <= 64);
+    for (uint32_t i = 0; i < v.n_context; i++) tokens[i] = (int32_t)((7 * i * i + 13 * i + 5) % r.model->hparams.n_vocab);
+    const uint32_t pieces[] = {1, 20, v.n_context - 21};
+    ae_dhead_restart(r.engine, 0, 0);
+    for (uint32_t k = 0, at = 0; k < 3; at += pieces[k++]) {
+        ae_dhead_clear(r.engine);
+        OK(ae_dhead_add_true(r.engine, 0, r.features, tokens + 7, 2, true, &other));
+        OK(ae_dhead_add_masks(r.engine, 0, 1));
+        OK(ae_dhead_add_true(r.engine, 1, r.features + (size_t)at * v.width, tokens + at, pieces[k], true, &out));
+        if (k == 2) OK(ae_dhead_add_masks(r.engine, 1, v.n_rows - 1));
+        OK(ae_dhead_run_true(r.engine, &ok_error));
+        OK(ae_dhead_sync(r.engine, &ok_error));
+        ae_dhead_restart(r.engine, 0, 0);
+    }
+    check_rows(&r, &v, name, out);
+    close_rig(&r, &v);
+    free((void *)v.data);
+}
+
+static void test_parallel(void **state)
+{
+    (void)state;
+    check_parallel("peagle", (mkhead_options){.n_parallel = 6, .n_draft = 128});
+    check_parallel("peagle-layers", (mkhead_options){.n_parallel = 12, .n_layers = 3, .norm_before_residual = true,
+                                                     .own_embedding = true});
+    check_parallel("peagle-normed", (mkhead_options){.n_parallel = 8, .n_layers = 2, .norm_before_fc = true, .n_draft = 200});
+}
+
 static void test_vectors(void **state)
 {
     (void)state;
@@ -475,8 +514,8 @@ static int drop_files(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_lattice),
-                                       cmocka_unit_test(test_llama)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_parallel),
+                                       cmocka_unit_test(test_lattice), cmocka_unit_test(test_llama)};
     const int a = mkstemp(target_path), b = mkstemp(head_path);
     if (a < 0 || b < 0) return 1;
     close(a), close(b);
