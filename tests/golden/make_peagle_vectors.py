@@ -3,11 +3,11 @@
 
     make_peagle_vectors.py --mkmodel build/tests/mkmodel --mkhead build/tests/mkhead
 
-Needs torch, transformers (5.24 was used) and gguf. Attention, norms, rotation and feed-forward blocks are transformers'; how the
-head puts them together is written here: tokens' embeddings and the mixed taps, each normed, are what the first layer reads, the
-taps' row is its residual, further layers are the model's ordinary ones, and mask rows have one vector for taps and one token.
-The text is token (7 i i + 13 i + 5) mod V in row i. Files are those of make_block_vectors.py (no anchor, no confidence): hidden
-rows are those before the last norm, tokens ids of the draft vocabulary.
+Needs torch, transformers (5.24 was used) and gguf. Attention, norms, rotation and feed-forward blocks are transformers'; how
+the head puts them together is written here: tokens' embeddings and the mixed taps, each normed, are what the first layer
+reads, the taps' row is its residual, further layers are ordinary ones, and mask rows have one vector for taps and one token.
+The text is token (7 i i + 13 i + 5) mod V in row i. Files are those of make_block_vectors.py (no anchor, no confidence):
+hidden rows are those before the last norm, tokens ids of the draft vocabulary.
 """
 import argparse
 import pathlib

@@ -1,6 +1,7 @@
 /* Block drafters against their authors' own code: hidden rows of a block after injected context, logits, greedy drafts and
- * confidences, from vectors that make_block_vectors.py wrote; P-EAGLE's rows from make_peagle_vectors.py. The KV cache of drafters has 16-bit floats, theirs 32. And greedy
- * drafts along a text, target included, against llama.cpp's (block/llama_drafts.sh). */
+ * confidences, from vectors that make_block_vectors.py wrote; P-EAGLE's rows from make_peagle_vectors.py. The KV cache of
+ * drafters has 16-bit floats, theirs 32. And greedy drafts along a text, target included, against llama.cpp's
+ * (block/llama_drafts.sh). */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <math.h>
 #include <setjmp.h>

@@ -19,6 +19,7 @@
 #include "every.h"
 #include "mkhead.h"
 #include "spec_rig.inc"
+#include "asks.inc"
 
 #define N_PROMPTS 4
 #define N_PREDICT 40
@@ -108,12 +109,14 @@ static int drop_files(void **state)
 
 /* ---- Law 1 ----------------------------------------------------------------------------------------- */
 
+static aerie_request requests[N_PROMPTS + 2]; /* of the last run */
+static bool asking;                            /* requests narrow their drafts */
+
 static void run_requests(const aerie_spec *spec, bool fixed, uint32_t n_seqs, uint32_t n_batch, uint32_t sampling, run *r)
 {
     aerie_error error = {0};
     aerie_session *session;
     aerie_session_params params = aerie_session_params_default();
-    aerie_request requests[N_PROMPTS + 2];
     params.n_ctx = N_CTX, params.n_seqs = n_seqs, params.n_batch = n_batch, params.n_threads = 1;
     params.spec = *spec;
     need(ae_session_create_for_test(&session, target, &params, &(ae_session_test){.fixed = fixed}, &error), &error);
@@ -124,6 +127,7 @@ static void run_requests(const aerie_spec *spec, bool fixed, uint32_t n_seqs, ui
         requests[i].n_predict = N_PREDICT;
         requests[i].ignore_eos = true;
         requests[i].sampling = sampling_of(sampling);
+        if (asking) ask(&requests[i], i);
     }
     generate(session, target, requests, N_PROMPTS + 2, r);
     aerie_session_free(session);
@@ -163,6 +167,33 @@ static void test_same_tokens(void **state)
     }
     print_message("%llu drafted, %llu accepted\n", (unsigned long long)drafted, (unsigned long long)accepted);
     assert_true(accepted > 50 && accepted < drafted / 2);
+}
+
+/* Requests ask for fewer drafts of every kind of head: they get no others, and the same tokens. */
+static void test_asks(void **state)
+{
+    (void)state;
+    static run plain, r;
+    uint64_t drafted[N_PROMPTS + 2] = {0};
+    aerie_spec spec = aerie_spec_default();
+    spec.type = AERIE_SPEC_NONE;
+    run_requests(&spec, false, 2, 512, 0, &plain);
+    asking = true;
+    for (size_t kind = 0; kind < N_KINDS; kind++) {
+        spec = aerie_spec_default();
+        spec.type = kinds[kind].type, spec.head = heads[kind], spec.tree = AERIE_TREE_OFF, spec.n_max = 5;
+        spec.ngram = kind % 3 == 2;
+        run_requests(&spec, true, 3, 512, 0, &r);
+        for (size_t i = 0; i < N_PROMPTS + 2; i++) {
+            same_answer(&r.answers[i], &plain.answers[i], kinds[kind].name, i);
+            drafted[i] += check_ask(&r.answers[i], &requests[i], kinds[kind].name, i);
+        }
+        assert_true(r.answers[1].stats.n_drafted && r.answers[2].stats.n_drafted && r.answers[5].stats.n_drafted);
+    }
+    asking = false;
+    print_message("drafted: %u, %u, %u, %u, %u, %u\n", (unsigned)drafted[0], (unsigned)drafted[1], (unsigned)drafted[2],
+                  (unsigned)drafted[3], (unsigned)drafted[4], (unsigned)drafted[5]);
+    assert_true(drafted[4] > 0 && drafted[3] < drafted[5] / 2);
 }
 
 static void test_refused(void **state)
@@ -295,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trips),
         cmocka_unit_test(test_same_tokens),
+        cmocka_unit_test(test_asks),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_drafts_are_a_function_of_the_sequence),
     };

@@ -19,6 +19,7 @@
 #include "mklora.h"
 #define MAX_REQUESTS 64
 #include "spec_rig.inc"
+#include "asks.inc"
 #include "mixed_requests.inc"
 
 static const struct way {
@@ -66,6 +67,8 @@ static int drop(void **state)
     return rmdir(folder);
 }
 
+static bool asking; /* requests narrow their drafts */
+
 static void run_all(const aerie_spec *spec, uint32_t n_seqs, bool fixed, uint32_t sampling, size_t n, run *r)
 {
     static const aerie_adapter_use use = {0, 0.7f};
@@ -81,11 +84,15 @@ static void run_all(const aerie_spec *spec, uint32_t n_seqs, bool fixed, uint32_
     for (size_t i = 0; i < n; i++) {
         requests[i] = mixed_request(i, sampling, 1);
         if (i % 5 == 3) requests[i].adapters = &use, requests[i].n_adapters = 1;
+        if (asking) ask(&requests[i], i);
     }
     memset(r, 0, sizeof *r);
     r->n = n;
     need(aerie_session_generate(session, requests, n, on_token, r, stats, sizeof(aerie_stats), &error), &error);
-    for (size_t i = 0; i < n; i++) r->answers[i].stats = stats[i];
+    for (size_t i = 0; i < n; i++) {
+        r->answers[i].stats = stats[i];
+        if (asking) (void)check_ask(&r->answers[i], &requests[i], "nld", i);
+    }
     aerie_session_free(session);
 }
 
@@ -148,6 +155,24 @@ static void test_many(void **state)
     assert_true(drafted > 1000 && accepted > 10);
 }
 
+/* Requests ask for fewer drafts. */
+static void test_asks(void **state)
+{
+    (void)state;
+    static run plain, got;
+    uint64_t drafted = 0, accepted = 0;
+    aerie_spec spec = aerie_spec_default();
+    spec.type = AERIE_SPEC_NONE;
+    run_all(&spec, 1, false, 0, N_REQUESTS, &plain);
+    spec = spec_of(&(struct way){AERIE_TREE_OFF, 2, 5, true, false, true});
+    asking = true;
+    run_all(&spec, 2, true, 0, N_REQUESTS, &got);
+    asking = false;
+    check_same(&got, &plain, "asks", &drafted, &accepted);
+    const uint32_t one = got.answers[7].stats.n_drafted; /* a token at most; it has no grammar and no stop string */
+    assert_true(one > 0 && drafted > one);
+}
+
 /* AUTO chooses it; other models are refused, as is an adapter of another model. */
 static void test_sessions(void **state)
 {
@@ -176,6 +201,6 @@ static void test_sessions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_tokens), cmocka_unit_test(test_many),
-                                       cmocka_unit_test(test_sessions)};
+                                       cmocka_unit_test(test_asks), cmocka_unit_test(test_sessions)};
     return cmocka_run_group_tests(tests, make, drop);
 }

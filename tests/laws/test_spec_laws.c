@@ -19,6 +19,7 @@
 
 #include "every.h"
 #include "spec_rig.inc"
+#include "asks.inc"
 
 /* ---- Models ------------------------------------------------------------------------------------- */
 
@@ -385,6 +386,40 @@ static void test_random_models_go_on_changing(void **state)
     }
 }
 
+/* Requests ask for fewer drafts of n-grams, a draft model, fewer experts and a hierarchy: they get no others, and the same
+ * tokens. */
+static void test_asks(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t target;
+        aerie_spec_type type;
+    } ways[] = {{3, AERIE_SPEC_NGRAM}, {0, AERIE_SPEC_DRAFT}, {4, AERIE_SPEC_MOE}, {0, AERIE_SPEC_HIER}};
+    aerie_spec inner = aerie_spec_default();
+    inner.type = AERIE_SPEC_NGRAM, inner.n_max = 4;
+    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
+        const size_t target = ways[w].target, level = target_models[target][2] ? 2 : 0;
+        const char *name = ae_session_test_spec_name(ways[w].type);
+        aerie_spec spec = aerie_spec_default();
+        aerie_request requests[N_PROMPTS];
+        run r;
+        uint32_t drafted = 0;
+        spec.type = ways[w].type, spec.n_max = 5, spec.tree = AERIE_TREE_OFF, spec.draft_model = draft_models[target][level];
+        if (spec.type == AERIE_SPEC_HIER) spec.inner = &inner;
+        for (size_t i = 0; i < N_PROMPTS; i++) requests[i] = request_of(i, 0, true), ask(&requests[i], i);
+        aerie_session *session = open_session(target_models[target][level], &spec, &(ae_session_test){.fixed = true}, 3, 64, 1,
+                                              AERIE_KV_F16);
+        generate(session, target_models[target][level], requests, N_PROMPTS, &r);
+        aerie_session_free(session);
+        for (size_t i = 0; i < N_PROMPTS; i++) {
+            same_answer(&r.answers[i], plain_answer(target, 0, true, AERIE_KV_F16, i), name, i);
+            drafted += check_ask(&r.answers[i], &requests[i], name, i);
+        }
+        print_message("%s: %u drafted\n", name, drafted);
+        assert_true(drafted > 0);
+    }
+}
+
 /* ---- What is refused ------------------------------------------------------------------------------------------ */
 
 #define N_GOOD 4
@@ -557,6 +592,7 @@ int main(void)
         cmocka_unit_test(test_law_1_random_drafts_are_hardly_ever_accepted),
         cmocka_unit_test(test_law_1_a_draft_model_is_right_sometimes),
         cmocka_unit_test(test_law_1_same_tokens_over_the_whole_matrix),
+        cmocka_unit_test(test_asks),
         cmocka_unit_test(test_a_bad_request_is_refused_alone),
         cmocka_unit_test(test_law_1_sample_of_the_matrix_on_smollm2),
     };
