@@ -11,6 +11,7 @@
  *   AERIE_TEST_SIZE     "large": the shapes of a model with 8 billion weights, for real devices. The CPU then runs its best
  *                       kernels, which have the reference's bits; AERIE_TEST_LEVEL names others
  */
+#define _DEFAULT_SOURCE /* mmap, fork */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,6 +43,12 @@
 #include "device_moe.inc"
 static int open_plain(void **state);
 #include "device_pass.inc"
+#ifdef AE_GPU_EMU
+#include "device_barriers.inc"
+#else
+static bool barriers_begin(void) { return false; }
+static uint32_t barriers_end(void) { return 0; }
+#endif
 
 /* Groups with plain layers share streams. */
 static int open_plain(void **state)
@@ -80,6 +87,15 @@ static int open_moe(void **state)
     return 0;
 }
 
+static int open_moe_wide(void **state)
+{
+    if (open_plain(state)) return 1;
+    (void)streams_open((ae_stream_options){.max_rows = 1, .max_in = MOE_WIDTH,
+                                           .moe = {MOE_MAX_EXPERTS, MOE_MAX_EXPERTS, MOE_WIDTH, MOE_WIDTH, MOE_WIDTH, true,
+                                                   MOE_MAX_EACH, false}});
+    return 0;
+}
+
 #define GROUP(name) {#name, test_##name, open_plain, NULL, NULL}
 #define LONG(name) {#name, test_##name, open_long, NULL, NULL}
 #define RECURRENT(name) {#name, test_##name, open_recurrent, NULL, NULL}
@@ -92,13 +108,16 @@ int main(int argc, char **argv)
         GROUP(hyper), GROUP(rotate), LONG(compress), LONG(trail), LONG(ngrams), GROUP(accord),
         LONG(rope_kv), LONG(kv_copy_page), LONG(kv_commit), LONG(kv_write), LONG(attention), LONG(select),
         RECURRENT(recur), GROUP(gated_norm),
-        {"moe", test_moe, open_moe, NULL, NULL},
+        {"moe", test_moe, open_moe, NULL, NULL}, {"moe_wide", test_moe_wide, open_moe_wide, NULL, NULL},
         GROUP(pass), GROUP(walk), GROUP(propose),
     };
     const char *only = argc > 1 ? argv[1] : getenv("AERIE_TEST_ONLY");
     if (!devices_open()) return 77;
     if (only && *only) cmocka_set_test_filter(only);
-    const int failed = cmocka_run_group_tests(groups, NULL, NULL);
+    const bool looks = barriers_begin();
+    int failed = cmocka_run_group_tests(groups, NULL, NULL);
+    streams_close();
+    if (looks) failed += barriers_end() > 0;
     devices_close();
     return failed;
 }

@@ -317,10 +317,6 @@ void ae_gpu_moe(ae_stream *stream, const ae_moe *args)
     const ae_gpu_product_scratch *m = &stream->product;
     const uint32_t n_used = args->routing.n_used;
     if (!args->n_rows) return;
-    if (n_used > AE_GPU_MOST_USED || args->routing.n_groups > AE_GPU_MOST_USED) {
-        ae_gpu_decline(stream, "so many groups of experts, or experts of a token,");
-        return;
-    }
     if (args->part != AE_MOE_DOWN) {
         const ae_gpu_rows rows = args->given ? take_rows(stream, args) : route_rows(stream, args);
         if (n_used) choose(stream, args);

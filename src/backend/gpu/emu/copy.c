@@ -69,13 +69,15 @@ void ae_emu_copy_until(ae_emu_thread *thread, uint32_t group)
     for (uint32_t i = 0; n && i < thread->n_copies; i++) thread->copies[i] = thread->copies[i + n];
 }
 
-void ae_emu_copy_commit(void)
+void ae_emu_copy_commit(const char *file, int line)
 {
+    if (ae_emu_is_there && !ae_emu_is_there(file, line)) return;
     ae_emu_self(ae_emu_current())->group++;
 }
 
-void ae_emu_copy_wait(uint32_t n)
+void ae_emu_copy_wait(uint32_t n, const char *file, int line)
 {
+    if (ae_emu_is_there && !ae_emu_is_there(file, line)) return;
     ae_emu_thread *self = ae_emu_self(ae_emu_current());
     if (self->n_copies && self->group > n) ae_emu_copy_until(self, self->group - n);
 }

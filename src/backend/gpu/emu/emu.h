@@ -195,7 +195,7 @@ AE_DEV void ae_mma_s8_k16(int32_t c[4], const uint32_t a[2], const uint32_t b[1]
 }
 
 AE_DEV void ae_copy16(void *shared, const void *global, AE_EMU_HERE) { ae_emu_copy16(shared, global, file, line); }
-AE_DEV void ae_copy_commit(void) { ae_emu_copy_commit(); }
-template <int n> AE_DEV void ae_copy_wait(void) { ae_emu_copy_wait(n); }
+AE_DEV void ae_copy_commit(AE_EMU_HERE) { ae_emu_copy_commit(file, line); }
+template <int n> AE_DEV void ae_copy_wait(AE_EMU_HERE) { ae_emu_copy_wait(n, file, line); }
 
 #endif

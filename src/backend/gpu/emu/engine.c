@@ -30,6 +30,8 @@
 
 __thread ae_emu_view *ae_emu_now __attribute__((tls_model("initial-exec")));
 
+bool (*ae_emu_is_there)(const char *file, int line);
+
 static const char *const op_names[] = {"ae_sync_warp", "ae_shfl", "ae_mma_s8_k16", "ae_mma_s8",
                                        "ae_bar_wait", "ae_bar_post", "ae_sync"};
 
@@ -341,6 +343,7 @@ void ae_emu_meet_warp(ae_emu_engine *e, ae_emu_op op, const char *file, int line
 void ae_emu_sync(const char *file, int line)
 {
     ae_emu_engine *e = ae_emu_current();
+    if (ae_emu_is_there && !ae_emu_is_there(file, line)) return;
     arrive(e, &e->first, AE_EMU_SYNC, file, line);
     ae_emu_self(e)->state = AE_EMU_AT_BARRIER;
     e->n_at_barrier++;
@@ -371,6 +374,10 @@ static void bar_complete(ae_emu_engine *e, uint32_t id)
 void ae_emu_bar(uint32_t id, uint32_t n, bool waits, const char *file, int line)
 {
     ae_emu_engine *e = ae_emu_current();
+    if (ae_emu_is_there && !ae_emu_is_there(file, line)) {
+        if (!waits) return;
+        waits = false;
+    }
     const ae_emu_op op = waits ? AE_EMU_BAR_WAIT : AE_EMU_BAR_POST;
     if (!id || id >= AE_EMU_BARS || !n || n % 32 || n > e->n_threads)
         ae_emu_fail(e, "thread %u comes to barrier %u of %u threads (%s:%d)", e->view.thread, id, n, ae_emu_name(file), line);

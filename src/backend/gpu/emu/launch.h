@@ -44,6 +44,11 @@ void ae_emu_engine_free(ae_emu_engine *engine);
 bool ae_emu_run(ae_emu_engine *engine, const ae_emu_kernel *kernel, const uint32_t grid[3], uint32_t n_shared, uint64_t seed,
                 const void *args, char *report);
 
+/* For tests, which set it while no launch runs: asked for each ae_sync, ae_sync_warp, ae_bar_wait, ae_bar_post, ae_copy_commit
+ * and ae_copy_wait of a thread; where it says false the thread goes on as if the call were not in the kernel (a wait for a
+ * numbered barrier becomes a post, so that the others' count is right). NULL: all are there. */
+extern bool (*ae_emu_is_there)(const char *file, int line);
+
 /* ---- What kernels call, by emu.h ------------------------------------------------------------------------------------- */
 
 /* The values of the current launch that a kernel reads. */
@@ -63,8 +68,8 @@ uint64_t ae_emu_shfl(uint64_t v, uint32_t lane, const char *file, int line);
 /* Computes c [4] += A B over k of 16 or 32; a [k / 8], b [k / 16]. */
 void ae_emu_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int k, const char *file, int line);
 void ae_emu_copy16(void *shared, const void *global, const char *file, int line);
-void ae_emu_copy_commit(void);
-void ae_emu_copy_wait(uint32_t n);
+void ae_emu_copy_commit(const char *file, int line);
+void ae_emu_copy_wait(uint32_t n, const char *file, int line);
 void ae_emu_misaligned(const void *p, size_t to, const char *file, int line) __attribute__((noreturn));
 
 #ifdef __cplusplus

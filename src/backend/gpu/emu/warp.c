@@ -50,6 +50,7 @@ void ae_emu_operate(ae_emu_thread lanes[32])
 
 void ae_emu_sync_warp(const char *file, int line)
 {
+    if (ae_emu_is_there && !ae_emu_is_there(file, line)) return;
     ae_emu_meet_warp(ae_emu_current(), AE_EMU_SYNC_WARP, file, line);
 }
 

@@ -30,7 +30,6 @@ typedef struct ae_gpu_route_args {
 } ae_gpu_route_args;
 
 #define AE_GPU_ROUTE_THREADS 32
-#define AE_GPU_MOST_USED 512 /* most experts of a row, and most groups of experts: limits of Vulkan's shaders */
 /* Shared: f32 p [n], score [n], group sums [n]; lists uint32 [n]; chosen uint8 [n]; n is AE_MAX_EXPERTS. */
 #define AE_GPU_ROUTE_SHARED (AE_MAX_EXPERTS * 17)
 

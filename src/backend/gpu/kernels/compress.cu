@@ -67,8 +67,7 @@ AE_KERNEL(hyper_rows, ae_gpu_hyper_args, 32)
         store(shared, k, k < n ? sigmoid(v) + a.eps : k >= 2 * n ? v
                          : apart ? a.magnitude * sigmoid(v) + a.eps : 2.0f * sigmoid(v));
     }
-    if (a.n_iterations && !apart) mix_matrix(a, shared, lane);
-    else ae_sync_warp();
+    if (a.n_iterations && !apart) mix_matrix(a, shared, lane); /* else each lane reads what it has written */
     for (uint32_t k = lane; k < n_all; k += 32) x[k] = load(shared, k);
 }
 

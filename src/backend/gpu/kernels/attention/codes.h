@@ -23,8 +23,7 @@ AE_DEV uint32_t warp_of(void) { return ae_thread() / 32; }
 AE_DEV float quant_query(const attn_tile *t, const float *x, uint32_t n, uint8_t *to)
 {
     uint8_t *turned = t->shared + t->room.sum + warp_of() * Q * t->room.n; /* a quarter of the memory for O, not yet in use */
-    float top = 0;
-    ae_sync_warp();
+    float top = 0; /* of the query before, each lane has read only values that it now writes */
     for (uint32_t i = attn_lane(); i < n; i += 32) AE_STORE_SHARED(float, turned + i * 4, x[i]);
     attn_turn(turned, n);
     for (uint32_t i = attn_lane(); i < n; i += 32) top = attn_larger(fabsf(AE_LOAD_SHARED(float, turned + i * 4)), top);

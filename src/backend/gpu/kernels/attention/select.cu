@@ -58,10 +58,8 @@ AE_DEV const float *weights_of(const ae_gpu_select_args &s, const index_row *r)
 AE_DEV void take_heads(const ae_gpu_select_args &s, attn_tile *t, const index_row *r, uint32_t first)
 {
     const uint32_t i = ae_thread(), left = r->end_head - first;
-    t->n = left < Q ? left : Q;
-    ae_sync();
+    t->n = left < Q ? left : Q; /* the tile before ended with a barrier, and load_queries has one before it reads these */
     if (i < t->n) AE_STORE_SHARED(uint32_t, t->shared + t->room.index + i * 4, r->row * s.keys.n_heads + first + i);
-    ae_sync();
     load_queries(s.keys, t);
     ae_sync();
 }
@@ -247,8 +245,7 @@ AE_DEV uint32_t find_least(uint8_t *shared, const items *of, uint32_t *n_equal)
         uint32_t d = DIGITS - 1, here;
         while ((here = AE_LOAD_SHARED(uint32_t, count_at(shared, DIGITS, d))) < k) k -= here, d--;
         prefix |= d << shift;
-        known |= (DIGITS - 1) << shift;
-        ae_sync(); /* before the next counts */
+        known |= (DIGITS - 1) << shift; /* the next totals come after a barrier */
     }
     *n_equal = k;
     return prefix;
@@ -262,20 +259,20 @@ AE_DEV void write_rest(const ae_gpu_select_args &s, const index_row *r, const it
     if (!ae_thread()) s.pos[r->choice] = static_cast<int32_t>(at + n) - 1;
 }
 
-/* Writes the slots of chosen item number `at` and, after the last item, how many positions there are. */
-AE_DEV void write_item(const ae_gpu_select_args &s, const index_row *r, const items *of, uint32_t item, uint32_t at,
-                       int32_t *path)
+/* Writes slot number i of the chosen items' positions, of which `item` has this one. */
+AE_DEV void write_slot(const ae_gpu_select_args &s, const index_row *r, uint32_t item, uint32_t i, int32_t *path)
 {
-    const uint32_t size = s.block ? s.block : 1, first = s.block ? item * size : (item + 1) * s.every - 1;
-    const uint32_t n = ae_min(size, r->n - first);
-    for (uint32_t i = 0; i < n; i++) path[at * size + i] = slot_of(s, r, static_cast<int32_t>(first + i));
-    if (at + 1 == of->n_most && !s.pooled) s.pos[r->choice] = static_cast<int32_t>(at * size + n) - 1;
+    const uint32_t pos = s.block ? item * s.block + i % s.block : (item + 1) * s.every - 1;
+    if (pos < r->n) path[i] = slot_of(s, r, static_cast<int32_t>(pos));
 }
 
-/* Writes the chosen items in ascending order; each thread handles a range of items. */
+/* Writes the chosen items in ascending order. A thread looks at a range of them and lists what it chooses; then all write
+ * slots side by side, or itself writes an item's slots where there are more items than room. */
 AE_DEV void write_chosen(const ae_gpu_select_args &s, const index_row *r, uint8_t *shared, int32_t *path)
 {
     const items of = items_of(s, r);
+    uint8_t *list = shared + THREADS / 32 * 4; /* behind the totals of ae_sum_before */
+    const bool lists = of.n_most <= (AE_GPU_SELECT_SHARED - THREADS / 32 * 4) / 4;
     uint32_t n_equal, n_above = 0, n_same = 0;
     const uint32_t least = find_least(shared, &of, &n_equal), each = (of.n + THREADS - 1) / THREADS;
     const uint32_t begin = ae_min(ae_thread() * each, of.n), end = ae_min(begin + each, of.n);
@@ -284,12 +281,19 @@ AE_DEV void write_chosen(const ae_gpu_select_args &s, const index_row *r, uint8_
         n_above += key > least;
         n_same += key == least;
     }
-    uint32_t same = ae_sum_before(shared, n_same), at = ae_sum_before(shared, n_above) + ae_min(same, n_equal);
+    const uint32_t size = s.block ? s.block : 1, before = ae_sum_before(shared, n_same);
+    uint32_t same = before, at = ae_sum_before(shared, n_above) + ae_min(before, n_equal);
     for (uint32_t i = begin; i < end; i++) {
         const uint32_t key = key_at(&of, i);
         if (key < least || (key == least && same++ >= n_equal)) continue;
-        write_item(s, r, &of, i, at++, path);
+        if (lists) AE_STORE_SHARED(uint32_t, list + at * 4, i);
+        for (uint32_t k = 0; !lists && k < size; k++) write_slot(s, r, i, at * size + k, path);
+        if (++at < of.n_most || s.pooled) continue;
+        s.pos[r->choice] = static_cast<int32_t>((at - 1) * size + ae_min(size, r->n - i * size)) - 1; /* of the last one */
     }
+    ae_sync();
+    for (uint32_t i = ae_thread(); lists && i < of.n_most * size; i += THREADS)
+        write_slot(s, r, AE_LOAD_SHARED(uint32_t, list + i / size * 4), i, path);
     if (s.pooled) write_rest(s, r, &of, path);
 }
 

@@ -7,7 +7,6 @@
 layout(local_size_x = 256) in;
 
 #define MAX_EXPERTS 1024u
-#define MAX_USED 512u /* and groups of experts */
 #define LANES 32u   /* threads that choose; all go through the same barriers */
 #define CHUNK 512u
 #define EACH (MAX_EXPERTS / 256u) /* experts of a thread in group_pairs */
@@ -44,8 +43,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Com
 
 shared float p[MAX_EXPERTS];
 shared float scores[MAX_EXPERTS];
-shared float sums[MAX_USED];  /* of groups of experts */
-shared uint list[MAX_USED];
+shared uint list[MAX_EXPERTS]; /* of the chosen; before that the bits of floats, sums over groups of experts */
 shared uint taken[MAX_EXPERTS / 32]; /* a bit each, set by thread 0 */
 shared float parts[256];
 shared uint numbers[CHUNK];
@@ -127,7 +125,8 @@ bool is_taken(uint e)
     return (taken[e / 32] >> e % 32 & 1u) != 0u;
 }
 
-/* Marks the n_used of n scores that are taken first, and lists them in that order. groups: of sums, instead of scores */
+/* Marks the n_used of n scores that are taken first, and lists them in that order. groups: of the list's sums, instead of
+ * scores, and without a list. */
 void choose(bool groups, uint n, uint n_used)
 {
     const uint t = THREAD;
@@ -139,7 +138,7 @@ void choose(bool groups, uint n, uint n_used)
         barrier();
         if (t < LANES)
             for (uint e = t; e < n; e += LANES) {
-                const float v = groups ? sums[e] : scores[e];
+                const float v = groups ? uintBitsToFloat(list[e]) : scores[e];
                 if (!is_taken(e) && (id == n || beats(v, e, best, id))) {
                     best = v;
                     id = e;
@@ -158,7 +157,7 @@ void choose(bool groups, uint n, uint n_used)
             }
         }
         if (t == 0) {
-            list[i] = numbers[0];
+            if (!groups) list[i] = numbers[0];
             if (numbers[0] < n) taken[numbers[0] / 32] |= 1u << numbers[0] % 32;
         }
     }
@@ -178,7 +177,7 @@ void drop_groups()
                 first = v;
             } else if (v > second) second = v;
         }
-        sums[g] = n > 1 ? first + second : first;
+        list[g] = floatBitsToUint(n > 1 ? first + second : first);
     }
     choose(true, r.n_groups, r.n_groups_used);
     for (uint e = THREAD; e < r.n_experts; e += 256)
@@ -265,14 +264,15 @@ void route()
         uint rank = 0;
         for (uint j = 0; j < n; j++) /* equal ones, which a table must not have, keep their order */
             rank += list[j] < id || (list[j] == id && j < i) ? 1 : 0;
-        numbers[rank] = id;
-        sums[rank] = p[id];
+        scores[rank] = float(id); /* which nobody needs any more */
     }
     barrier();
-    for (uint i = t; i < n; i += 256) { /* from now on p and the list are of the chosen */
-        list[i] = numbers[i];
-        p[i] = sums[i];
+    for (uint i = t; i < n; i += 256) {
+        list[i] = uint(scores[i]);
+        scores[i] = p[list[i]];
     }
+    barrier();
+    for (uint i = t; i < n; i += 256) p[i] = scores[i]; /* from now on p and the list are of the chosen */
     barrier();
     if (r.gate == GATE_SOFTMAX_CHOSEN) softmax(true, n);
     float sum = sum_of(true, n), scale = r.scale;
