@@ -233,7 +233,13 @@ template <int KEYS, int VALUES, bool LATENT> AE_DEV void attention(const ae_gpu_
         attention<keys, values, latent>(a, shared); \
     }
 
-KERNEL(attention_q8, 1, 1, false, 4)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+#define Q8_BLOCKS 3 /* with 4 the compiler for 12.0 keeps a value in local memory */
+#else
+#define Q8_BLOCKS 4
+#endif
+
+KERNEL(attention_q8, 1, 1, false, Q8_BLOCKS)
 KERNEL(attention_i16, 2, 2, false, 3)
 KERNEL(attention_i16_q8, 2, 1, false, 3)
 KERNEL(attention_q8_i16, 1, 2, false, 3)
