@@ -26,8 +26,10 @@ AERIE=$BUILD/aerie
 TABLE=$OUT/table.txt
 FAR=16384,65536 FAR_CTX=66560 FAR_CHARS=24000 KINDS="rwkv7-2.9b falcon-mamba-7b qwen3.5-4b" EACH=1
 SHAPE=8b PROMPT=512 N=128 ROWS=1,2,4,8,16,32,64 CONTEXTS=0,4096 N_PROMPTS=200 N_TOKENS=64 TYPES="q4_0 q4_k" EVERY=32
+N_TURN=48 EACH_OP=
 if [ "$SIZE" = tiny ]; then
-    SHAPE=tiny PROMPT=8 N=2 ROWS=1,2 CONTEXTS=0 N_PROMPTS=2 N_TOKENS=3 TYPES=q4_0 EVERY=64
+    SHAPE=tiny PROMPT=8 N=2 ROWS=1,2 CONTEXTS=0 N_PROMPTS=1 N_TOKENS=3 TYPES=q4_0 EVERY=1200
+    N_TURN=6 EACH_OP=96
     FAR=64 FAR_CTX=128 FAR_CHARS=100 KINDS= EACH=48
 fi
 start=$(date +%s)
@@ -63,6 +65,7 @@ facts()
 
 ops()
 {
+    [ -z "$EACH_OP" ] || export AERIE_TEST_EVERY=$EACH_OP
     AERIE_TEST_DEVICE=$DEVICE step ops 120 "$BUILD/tests/kernels_test_device_ops"
     say "operations: $(grep -c ' 0 differ' "$OUT/ops.log") of $(grep -c ' differ, ' "$OUT/ops.log") groups" \
         "without a differing bit" \
@@ -96,7 +99,7 @@ real()
     [ -f "$MODEL" ] || { say "real: skip: there is no $MODEL (make model brings it)"; return; }
     mkdir -p "$a" && rm -f "$a"/*
     step turns 60 "$AERIE" train-data turns -m "$MODEL" --device cpu -o "$a/turns.jsonl" \
-        --n-turns $N_PROMPTS -np 32 -n 48 --temp 1 -s 7 || return
+        --n-turns $N_PROMPTS -np 32 -n $N_TURN --temp 1 -s 7 || return
     step real_cpu 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device cpu \
         -o "$a/cpu.jsonl" -np 16 -n $N_TOKENS --temp 0 -s 7 || return
     step real_plain 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device "$DEVICE" \
