@@ -17,11 +17,6 @@ aerie_status ae_commands_open(ae_commands **out, ae_comm *comm, aerie_error *err
     return AERIE_OK;
 }
 
-ae_comm *ae_commands_comm(const ae_commands *commands)
-{
-    return commands->comm;
-}
-
 bool ae_commands_began(const ae_commands *commands)
 {
     return commands->began;

@@ -57,7 +57,6 @@ aerie_status ae_commands_open(ae_commands **out, ae_comm *comm, aerie_error *err
 /* On rank 0, lets the other ranks return from ae_commands_follow. On a rank that rank 0 has not released, ends the group. NULL
  * is allowed. */
 void ae_commands_close(ae_commands *commands);
-ae_comm *ae_commands_comm(const ae_commands *commands);
 /* Rank 0: whether an engine has been created. */
 bool ae_commands_began(const ae_commands *commands);
 /* Makes an adapter available to sequences. All ranks must add their adapters in the same order. LIMIT: too many. */

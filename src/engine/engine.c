@@ -60,7 +60,7 @@ static uint32_t most_by_index(const ae_model *m, const ae_engine_options *o)
     return least(m->hparams.index.n_most, most_seen(o) / every + 1);
 }
 
-uint32_t ae_engine_n_chosen(const ae_model *m, const ae_engine_options *o)
+static uint32_t n_chosen(const ae_model *m, const ae_engine_options *o)
 {
     const ae_hparams *h = &m->hparams;
     const uint32_t chosen = least(most_by_index(m, o), most_seen(o));
@@ -72,13 +72,13 @@ uint32_t ae_engine_n_chosen(const ae_model *m, const ae_engine_options *o)
 static uint32_t most_gathered(const ae_model *m, const ae_engine_options *o)
 {
     if (!m->hparams.compress.widest) return 0;
-    return least(m->layers[0].spec.window, most_seen(o)) + ae_engine_n_chosen(m, o);
+    return least(m->layers[0].spec.window, most_seen(o)) + n_chosen(m, o);
 }
 
 /* Returns the most floats of one row that moves between devices. */
 static size_t moved_size(const ae_model *m, const ae_engine_options *o)
 {
-    const size_t layers = (size_t)m->hparams.n_layers * m->hparams.n_embd_layer, chosen = ae_engine_n_chosen(m, o);
+    const size_t layers = (size_t)m->hparams.n_layers * m->hparams.n_embd_layer, chosen = n_chosen(m, o);
     const size_t several = ae_model_n_streams(&m->hparams) + m->hparams.n_banks;
     const size_t wide = (several ? several : 1) * m->hparams.n_embd;
     const size_t adapter = m->hparams.adapters.n ? AE_SWITCH_DIM : 0, rows = wide > adapter ? wide : adapter;
@@ -159,7 +159,7 @@ static void selection_layout(ae_layout *l, const ae_model *m, const ae_engine_op
 {
     const ae_index_hparams *x = &m->hparams.index;
     const size_t n = x->n_heads || m->hparams.compress.widest ? o->n_batch : 0, n_choices = n * ae_index_n_groups(x);
-    s->n_most = ae_engine_n_chosen(m, o);
+    s->n_most = n_chosen(m, o);
     s->pos = ae_layout_add(l, n_choices, sizeof *s->pos);
     s->n_inplace = ae_layout_add(l, n_choices, sizeof *s->n_inplace);
     s->path = ae_layout_add(l, n_choices * s->n_most, sizeof *s->path);

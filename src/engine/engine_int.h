@@ -112,9 +112,6 @@ struct ae_engine {
     double pass_seconds;
 };
 
-/* Returns how many positions, or compressed rows, a row of a model with an index attends to at most. */
-uint32_t ae_engine_n_chosen(const ae_model *model, const ae_engine_options *options);
-
 #define AE_ENGINE_COLLECTED ((size_t)4 << 20) /* bytes of logits that fit one round, unless a single row is larger */
 
 /* Returns the number of rows of logits in one round. */

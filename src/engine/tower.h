@@ -21,8 +21,6 @@ aerie_status ae_tower_create(ae_tower **out, ae_tower_model *model, ae_backend *
                              ae_pool *pool, aerie_error *error);
 void ae_tower_free(ae_tower *tower);
 const ae_tower_model *ae_tower_model_of(const ae_tower *tower);
-/* Returns the bytes of the tower's weights on the device. */
-size_t ae_tower_weight_bytes(const ae_tower *tower);
 
 /* How a picture of a given size is cut into views. */
 typedef struct ae_tower_plan {

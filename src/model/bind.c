@@ -49,7 +49,7 @@ bool ae_bind_is_saved(ae_binder *b)
            ext_factor < 0.0f;
 }
 
-bool ae_bind_is_array(ae_binder *b, const char *suffix)
+static bool is_array(ae_binder *b, const char *suffix)
 {
     const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, suffix));
     return kv && kv->type == AE_GGUF_ARRAY;
@@ -304,8 +304,8 @@ aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h, ae_arena *arena)
     AE_TRY(ae_bind_range(b, "feed_forward_length", h->n_ff, needs_ff, AE_MAX_FF));
     AE_TRY(ae_bind_range(b, "attention.head_count", h->n_heads, 1, AE_MAX_HEADS));
     AE_TRY(ae_bind_range(b, "attention.head_count_kv", h->n_kv_heads, 1, h->n_heads));
-    if (h->n_heads % h->n_kv_heads && !ae_bind_is_array(b, "attention.head_count") &&
-        !ae_bind_is_array(b, "attention.head_count_kv"))
+    if (h->n_heads % h->n_kv_heads && !is_array(b, "attention.head_count") &&
+        !is_array(b, "attention.head_count_kv"))
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u attention heads cannot share %u KV heads evenly",
                        ae_gguf_path(gguf), h->n_heads, h->n_kv_heads);
     AE_TRY(b->arch->mla ? ae_bind_mla_head(b, h) : read_head(b, h));

@@ -35,8 +35,6 @@ aerie_status ae_bind_get(ae_binder *b, const char *suffix, bool required, uint32
 aerie_status ae_bind_count(ae_binder *b, const char *suffix, uint32_t *value);
 /* Returns whether that saver wrote the file. If so, keys that its reader ignores for this architecture hold defaults. */
 bool ae_bind_is_saved(ae_binder *b);
-/* Returns whether the key holds an array. */
-bool ae_bind_is_array(ae_binder *b, const char *suffix);
 /* Reads widths, head counts (the largest of all layers), the norm's epsilon and the first rotation with its divisors (in the
  * arena) into h. Layers, experts and vocabulary are read elsewhere. */
 aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h, ae_arena *arena);

@@ -14,7 +14,7 @@ static json_t *head(const serve_reply_state *r, const char *object)
 }
 
 /* Adds a choice's "logprobs" and "finish_reason". */
-static void add_rest(serve_parts *out, serve_said *s, const char *finish)
+static void add_rest(serve_parts *out, serve_output *s, const char *finish)
 {
     serve_parts_text(out, ",\"logprobs\":");
     serve_parts_logprobs(out, s);
@@ -22,7 +22,7 @@ static void add_rest(serve_parts *out, serve_said *s, const char *finish)
 }
 
 /* Sends one choice's delta with the token data kept so far; takes ownership of delta. */
-static bool put_delta(serve_reply_state *r, serve_said *s, json_t *delta, const char *finish)
+static bool put_delta(serve_reply_state *r, serve_output *s, json_t *delta, const char *finish)
 {
     serve_parts out = {0};
     serve_parts_open(&out, head(r, "chat.completion.chunk"));
@@ -39,14 +39,14 @@ static bool put_delta(serve_reply_state *r, serve_said *s, json_t *delta, const 
 
 static bool begin(serve_reply_state *r)
 {
-    for (uint32_t i = 0; i < r->n_said; i++)
-        if (!put_delta(r, &r->said[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL)) return false;
+    for (uint32_t i = 0; i < r->n_outputs; i++)
+        if (!put_delta(r, &r->outputs[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL)) return false;
     return true;
 }
 
 /* Sends a piece of a tool call. The input of a custom tool is a string inside JSON, so it is sent whole once the JSON is
  * complete. */
-static bool call_delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+static bool call_delta(serve_reply_state *r, serve_output *s, const answer_event *e)
 {
     const serve_tool_call *c = &s->calls[e->index];
     const bool custom = serve_tools_is_custom(&r->ask, c->name);
@@ -62,7 +62,7 @@ static bool call_delta(serve_reply_state *r, serve_said *s, const answer_event *
     return put_delta(r, s, json_pack("{s:[o]}", "tool_calls", call), NULL);
 }
 
-static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+static bool delta(serve_reply_state *r, serve_output *s, const answer_event *e)
 {
     switch (e->kind) {
     case ANSWER_CONTENT: return put_delta(r, s, json_pack("{s:o}", "content", app_json_text(e->text, e->n)), NULL);
@@ -71,9 +71,9 @@ static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
     }
 }
 
-static bool end_choice(serve_reply_state *r, serve_said *s)
+static bool end_choice(serve_reply_state *r, serve_output *s)
 {
-    return put_delta(r, s, json_object(), serve_finish_name(serve_said_finish(s)));
+    return put_delta(r, s, json_object(), serve_finish_name(serve_output_finish(s)));
 }
 
 static bool end(serve_reply_state *r)
@@ -82,7 +82,7 @@ static bool end(serve_reply_state *r)
         json_t *last = head(r, "chat.completion.chunk");
         const bool ok = last && !json_object_set_new(last, "choices", json_array()) &&
                         !json_object_set_new(last, "usage", serve_json_usage(r)) &&
-                        !json_object_set_new(last, "timings", serve_json_timings(r, &r->said[0]));
+                        !json_object_set_new(last, "timings", serve_json_timings(r, &r->outputs[0]));
         if (!serve_put_event(r, NULL, last) || !ok) return false;
     }
     return serve_put_text(r, "data: [DONE]\n\n");
@@ -98,7 +98,7 @@ bool serve_openai_fail(serve_reply_state *r)
 
 /* ---- Whole answers ----------------------------------------------------------------------------------------------------- */
 
-static json_t *message_of(serve_said *s)
+static json_t *message_of(serve_output *s)
 {
     const bool silent = s->n_calls && !s->content.n;
     json_t *message =
@@ -115,17 +115,17 @@ static void whole(serve_reply_state *r, serve_parts *out)
 {
     serve_parts_open(out, head(r, "chat.completion"));
     serve_parts_text(out, ",\"choices\":[");
-    for (uint32_t i = 0; i < r->n_said; i++) {
-        serve_said *s = &r->said[i];
+    for (uint32_t i = 0; i < r->n_outputs; i++) {
+        serve_output *s = &r->outputs[i];
         if (i) serve_parts_text(out, ",");
         serve_parts_open(out, json_pack("{s:i, s:o}", "index", (int)s->index, "message", message_of(s)));
-        add_rest(out, s, serve_finish_name(serve_said_finish(s)));
+        add_rest(out, s, serve_finish_name(serve_output_finish(s)));
         serve_parts_origins(out, s, "origins");
         serve_parts_text(out, "}");
     }
     serve_parts_text(out, "]");
     serve_parts_close(
-        out, json_pack("{s:o, s:o}", "usage", serve_json_usage(r), "timings", serve_json_timings(r, &r->said[0])));
+        out, json_pack("{s:o, s:o}", "usage", serve_json_usage(r), "timings", serve_json_timings(r, &r->outputs[0])));
 }
 
 static const serve_dialect dialect = {"chatcmpl-", "text/event-stream", begin, delta, end_choice,

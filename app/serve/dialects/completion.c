@@ -5,7 +5,7 @@
 #include "serve/request/reply.h"
 
 /* Adds {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, or null without logprobs. Offsets start at `offset`. */
-static void add_logprobs(serve_parts *out, serve_said *s, size_t offset)
+static void add_logprobs(serve_parts *out, serve_output *s, size_t offset)
 {
     static const struct {
         const char *name;
@@ -14,7 +14,7 @@ static void add_logprobs(serve_parts *out, serve_said *s, size_t offset)
                  {",\"token_logprobs\":", serve_token_number},
                  {",\"top_logprobs\":", serve_token_map},
                  {",\"text_offset\":", serve_token_offset}};
-    const bool some = serve_said_has_logprobs(s);
+    const bool some = serve_output_has_logprobs(s);
     s->tokens.first_offset = offset;
     for (size_t i = 0; some && i < sizeof lists / sizeof *lists; i++) {
         serve_parts_text(out, lists[i].name);
@@ -32,7 +32,7 @@ static json_t *head(const serve_reply_state *r)
 }
 
 /* Adds a choice, without its '}'. */
-static void add_choice(serve_parts *out, serve_said *s, json_t *text, const char *finish, size_t offset)
+static void add_choice(serve_parts *out, serve_output *s, json_t *text, const char *finish, size_t offset)
 {
     serve_parts_open(out, json_pack("{s:i, s:o}", "index", (int)s->index, "text", text));
     serve_parts_text(out, ",\"logprobs\":");
@@ -40,7 +40,7 @@ static void add_choice(serve_parts *out, serve_said *s, json_t *text, const char
     serve_parts_finish(out, finish);
 }
 
-static bool put_piece(serve_reply_state *r, serve_said *s, json_t *text, const char *finish)
+static bool put_piece(serve_reply_state *r, serve_output *s, json_t *text, const char *finish)
 {
     serve_parts out = {0};
     serve_parts_open(&out, head(r));
@@ -54,7 +54,7 @@ static bool put_piece(serve_reply_state *r, serve_said *s, json_t *text, const c
 }
 
 /* Returns the prompt's text, for "echo"; NULL when out of memory. */
-static json_t *echo_of(const serve_reply_state *r, const serve_said *s)
+static json_t *echo_of(const serve_reply_state *r, const serve_output *s)
 {
     char *text = NULL;
     size_t n = 0, n_tokens;
@@ -65,7 +65,7 @@ static json_t *echo_of(const serve_reply_state *r, const serve_said *s)
     return json;
 }
 
-static bool put_echo(serve_reply_state *r, serve_said *s)
+static bool put_echo(serve_reply_state *r, serve_output *s)
 {
     json_t *text = echo_of(r, s);
     const size_t n = json_string_length(text);
@@ -77,19 +77,19 @@ static bool put_echo(serve_reply_state *r, serve_said *s)
 /* Sends the prompts, which "echo" asks for. With "logprobs" they are sent later, once their log-probabilities are known. */
 static bool begin(serve_reply_state *r)
 {
-    for (uint32_t i = 0; r->ask.echo && !r->ask.logprobs && i < r->n_said; i++)
-        if (!put_echo(r, &r->said[i])) return false;
+    for (uint32_t i = 0; r->ask.echo && !r->ask.logprobs && i < r->n_outputs; i++)
+        if (!put_echo(r, &r->outputs[i])) return false;
     return true;
 }
 
-static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+static bool delta(serve_reply_state *r, serve_output *s, const answer_event *e)
 {
     return e->kind != ANSWER_CONTENT || put_piece(r, s, app_json_text(e->text, e->n), NULL);
 }
 
-static bool end_choice(serve_reply_state *r, serve_said *s)
+static bool end_choice(serve_reply_state *r, serve_output *s)
 {
-    return put_piece(r, s, json_string(""), serve_finish_name(serve_said_finish(s)));
+    return put_piece(r, s, json_string(""), serve_finish_name(serve_output_finish(s)));
 }
 
 static bool end(serve_reply_state *r)
@@ -103,7 +103,7 @@ static bool end(serve_reply_state *r)
     return serve_put_text(r, "data: [DONE]\n\n");
 }
 
-static json_t *whole_text(const serve_reply_state *r, const serve_said *s)
+static json_t *whole_text(const serve_reply_state *r, const serve_output *s)
 {
     if (!r->ask.echo) return serve_json_string(&s->content);
     json_t *before = echo_of(r, s), *after = serve_json_string(&s->content);
@@ -117,16 +117,16 @@ static void whole(serve_reply_state *r, serve_parts *out)
 {
     serve_parts_open(out, head(r));
     serve_parts_text(out, ",\"choices\":[");
-    for (uint32_t i = 0; i < r->n_said; i++) {
-        serve_said *s = &r->said[i];
+    for (uint32_t i = 0; i < r->n_outputs; i++) {
+        serve_output *s = &r->outputs[i];
         if (i) serve_parts_text(out, ",");
-        add_choice(out, s, whole_text(r, s), serve_finish_name(serve_said_finish(s)), 0);
+        add_choice(out, s, whole_text(r, s), serve_finish_name(serve_output_finish(s)), 0);
         serve_parts_origins(out, s, "origins");
         serve_parts_text(out, "}");
     }
     serve_parts_text(out, "]");
     serve_parts_close(
-        out, json_pack("{s:o, s:o}", "usage", serve_json_usage(r), "timings", serve_json_timings(r, &r->said[0])));
+        out, json_pack("{s:o, s:o}", "usage", serve_json_usage(r), "timings", serve_json_timings(r, &r->outputs[0])));
 }
 
 /* Reads the fields that only completions have. With "max_tokens" 0 and "echo" the answer is the prompt, which is how programs

@@ -7,14 +7,14 @@
 /* ---- Answers -------------------------------------------------------------------------------------------------------- */
 
 /* Adds "tokens", "origins" and "completion_probabilities", if requested. */
-static void add_tokens(serve_parts *out, serve_said *s)
+static void add_tokens(serve_parts *out, serve_output *s)
 {
     if (s->of->ask.return_tokens) {
         serve_parts_text(out, ",\"tokens\":");
         serve_parts_list(out, serve_token_id, &s->tokens, s->tokens.n);
     }
     serve_parts_origins(out, s, "origins");
-    if (!serve_said_has_logprobs(s)) return;
+    if (!serve_output_has_logprobs(s)) return;
     serve_parts_text(out, ",\"completion_probabilities\":");
     serve_parts_list(out, serve_token_logprob, &s->tokens, s->tokens.n);
 }
@@ -25,7 +25,7 @@ static bool begin(serve_reply_state *r)
     return true;
 }
 
-static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+static bool delta(serve_reply_state *r, serve_output *s, const answer_event *e)
 {
     if (e->kind != ANSWER_CONTENT || r->ask.only_prompt) return true;
     serve_parts out = {0};
@@ -37,22 +37,22 @@ static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
     return serve_put_parts(r, s, &out);
 }
 
-static const char *stop_type(const serve_reply_state *r, const serve_said *s)
+static const char *stop_type(const serve_reply_state *r, const serve_output *s)
 {
-    if (serve_said_finish(s) == SERVE_FINISH_LENGTH) return "limit";
-    return serve_said_stop(r, s) ? "word" : "eos";
+    if (serve_output_finish(s) == SERVE_FINISH_LENGTH) return "limit";
+    return serve_output_stop(r, s) ? "word" : "eos";
 }
 
 /* Returns the writer for the list that a path of "response_fields" names; NULL: the path names no list. */
-static serve_entry *list_named(const serve_said *s, const char *path)
+static serve_entry *list_named(const serve_output *s, const char *path)
 {
-    if (strcmp(path, "origins") == 0 && serve_said_has_origins(s)) return serve_token_origin;
+    if (strcmp(path, "origins") == 0 && serve_output_has_origins(s)) return serve_token_origin;
     if (strcmp(path, "tokens") == 0 && s->of->ask.return_tokens) return serve_token_id;
-    return strcmp(path, "completion_probabilities") == 0 && serve_said_has_logprobs(s) ? serve_token_logprob : NULL;
+    return strcmp(path, "completion_probabilities") == 0 && serve_output_has_logprobs(s) ? serve_token_logprob : NULL;
 }
 
 /* Adds the fields of an answer that "response_fields" names, each under its path ("timings/prompt_n"). */
-static void add_fields(serve_parts *out, serve_said *s, const json_t *json, const json_t *paths)
+static void add_fields(serve_parts *out, serve_output *s, const json_t *json, const json_t *paths)
 {
     const char *comma = "";
     json_t *told = json_object();
@@ -90,9 +90,9 @@ static json_t *seed_of(uint64_t seed)
     return json_string(digits);
 }
 
-static void add_last(serve_reply_state *r, serve_said *s, json_t *content, serve_parts *out)
+static void add_last(serve_reply_state *r, serve_output *s, json_t *content, serve_parts *out)
 {
-    const char *stop = serve_said_stop(r, s);
+    const char *stop = serve_output_stop(r, s);
     if (r->ask.only_prompt) {
         json_decref(content);
         content = json_string("");
@@ -120,7 +120,7 @@ static void add_last(serve_reply_state *r, serve_said *s, json_t *content, serve
     json_decref(json);
 }
 
-static bool end_choice(serve_reply_state *r, serve_said *s)
+static bool end_choice(serve_reply_state *r, serve_output *s)
 {
     serve_parts out = {0};
     add_last(r, s, json_string(""), &out);
@@ -135,10 +135,10 @@ static bool end(serve_reply_state *r)
 
 static void whole(serve_reply_state *r, serve_parts *out)
 {
-    const bool many = r->n_said > 1;
-    for (uint32_t i = 0; i < r->n_said; i++) {
+    const bool many = r->n_outputs > 1;
+    for (uint32_t i = 0; i < r->n_outputs; i++) {
         serve_parts_text(out, !many ? "" : i ? "," : "[");
-        add_last(r, &r->said[i], serve_json_string(&r->said[i].content), out);
+        add_last(r, &r->outputs[i], serve_json_string(&r->outputs[i].content), out);
     }
     if (many) serve_parts_text(out, "]");
 }

@@ -366,12 +366,12 @@ static json_t *message(const serve_reply_state *r, json_t *content, json_t *reas
                      "stop_sequence", stop ? json_string(stop) : json_null(), "usage", usage(r));
 }
 
-static const char *reason_of(const serve_reply_state *r, const serve_said *s)
+static const char *reason_of(const serve_reply_state *r, const serve_output *s)
 {
-    switch (serve_said_finish(s)) {
+    switch (serve_output_finish(s)) {
     case SERVE_FINISH_CALLS: return "tool_use";
     case SERVE_FINISH_LENGTH: return "max_tokens";
-    default: return serve_said_stop(r, s) ? "stop_sequence" : "end_turn";
+    default: return serve_output_stop(r, s) ? "stop_sequence" : "end_turn";
     }
 }
 
@@ -382,7 +382,7 @@ static bool begin(serve_reply_state *r)
         json_pack("{s:s, s:o}", "type", "message_start", "message", message(r, json_array(), json_null(), NULL)));
 }
 
-static bool close_block(serve_reply_state *r, serve_said *s)
+static bool close_block(serve_reply_state *r, serve_output *s)
 {
     if (!s->block_open) return true;
     s->block_open = false;
@@ -391,7 +391,7 @@ static bool close_block(serve_reply_state *r, serve_said *s)
 }
 
 /* Begins the newest block unless it has begun. */
-static bool open_block(serve_reply_state *r, serve_said *s)
+static bool open_block(serve_reply_state *r, serve_output *s)
 {
     if ((size_t)s->n_begun == s->n_blocks) return true;
     if (!close_block(r, s)) return false;
@@ -409,14 +409,14 @@ static bool open_block(serve_reply_state *r, serve_said *s)
                            json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", i, "content_block", block));
 }
 
-static bool put_delta(serve_reply_state *r, serve_said *s, const char *type, const char *field, const answer_event *e)
+static bool put_delta(serve_reply_state *r, serve_output *s, const char *type, const char *field, const answer_event *e)
 {
     return serve_put_event(r, "content_block_delta",
                            json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", s->n_begun - 1,
                                      "delta", "type", type, field, app_json_text(e->text, e->n)));
 }
 
-static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+static bool delta(serve_reply_state *r, serve_output *s, const answer_event *e)
 {
     if (e->kind == ANSWER_CALL_END) return close_block(r, s);
     if (!open_block(r, s)) return false;
@@ -428,15 +428,15 @@ static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
     }
 }
 
-static bool end_choice(serve_reply_state *r, serve_said *s)
+static bool end_choice(serve_reply_state *r, serve_output *s)
 {
     return close_block(r, s);
 }
 
 static bool end(serve_reply_state *r)
 {
-    const serve_said *s = &r->said[0];
-    const char *stop = serve_said_stop(r, s);
+    const serve_output *s = &r->outputs[0];
+    const char *stop = serve_output_stop(r, s);
     return serve_put_event(r, "message_delta",
                            json_pack("{s:s, s:{s:s, s:o}, s:o, s:o}", "type", "message_delta", "delta", "stop_reason",
                                      reason_of(r, s), "stop_sequence", stop ? json_string(stop) : json_null(), "usage",
@@ -449,7 +449,7 @@ static bool fail(serve_reply_state *r)
     return serve_put_event(r, "error", serve_messages_error(&r->error));
 }
 
-static json_t *whole_block(const serve_said *s, const serve_block *b)
+static json_t *whole_block(const serve_output *s, const serve_block *b)
 {
     if (b->kind == ANSWER_CONTENT) return json_pack("{s:s, s:o}", "type", "text", "text", serve_json_part(&s->content, b));
     if (b->kind == ANSWER_REASONING)
@@ -459,7 +459,7 @@ static json_t *whole_block(const serve_said *s, const serve_block *b)
                      serve_json_arguments(c));
 }
 
-static json_t *blocks_of(const serve_said *s)
+static json_t *blocks_of(const serve_output *s)
 {
     json_t *list = json_array();
     bool ok = list != NULL;
@@ -472,8 +472,8 @@ static json_t *blocks_of(const serve_said *s)
 
 static json_t *whole_json(serve_reply_state *r)
 {
-    serve_said *s = &r->said[0];
-    json_t *json = message(r, blocks_of(s), json_string(reason_of(r, s)), serve_said_stop(r, s));
+    serve_output *s = &r->outputs[0];
+    json_t *json = message(r, blocks_of(s), json_string(reason_of(r, s)), serve_output_stop(r, s));
     if (json && json_object_set_new(json, "timings", serve_json_timings(r, s)) == 0) return json;
     json_decref(json);
     return NULL;

@@ -246,7 +246,7 @@ static json_t *line_of(const serve_reply_state *r, json_t *said, bool done)
 }
 
 /* Returns the calls from index `from` on, with their arguments as objects. */
-static json_t *calls_of(const serve_said *s, size_t from)
+static json_t *calls_of(const serve_output *s, size_t from)
 {
     json_t *list = json_array();
     bool ok = list != NULL;
@@ -278,9 +278,9 @@ static json_t *said_of(const serve_reply_state *r, json_t *content, json_t *thin
     return chat ? json_pack("{s:o}", "message", inner) : inner;
 }
 
-static void add_logprobs(serve_parts *out, serve_said *s)
+static void add_logprobs(serve_parts *out, serve_output *s)
 {
-    if (!serve_said_has_logprobs(s)) return;
+    if (!serve_output_has_logprobs(s)) return;
     serve_parts_text(out, ",\"logprobs\":");
     serve_parts_list(out, serve_token_logprob, &s->tokens, s->tokens.n);
 }
@@ -292,7 +292,7 @@ static bool begin(serve_reply_state *r)
 }
 
 /* Sends the line with the log probabilities of its tokens; takes ownership of it. */
-static bool put_line(serve_reply_state *r, serve_said *s, json_t *line)
+static bool put_line(serve_reply_state *r, serve_output *s, json_t *line)
 {
     serve_parts out = {0};
     serve_parts_open(&out, line);
@@ -301,7 +301,7 @@ static bool put_line(serve_reply_state *r, serve_said *s, json_t *line)
     return serve_put_line_parts(r, s, &out);
 }
 
-static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+static bool delta(serve_reply_state *r, serve_output *s, const answer_event *e)
 {
     json_t *said;
     if (e->kind == ANSWER_CONTENT) said = said_of(r, app_json_text(e->text, e->n), NULL, NULL);
@@ -311,7 +311,7 @@ static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
     return put_line(r, s, line_of(r, said, false));
 }
 
-static bool end_choice(serve_reply_state *r, serve_said *s)
+static bool end_choice(serve_reply_state *r, serve_output *s)
 {
     (void)r, (void)s;
     return true;
@@ -319,12 +319,12 @@ static bool end_choice(serve_reply_state *r, serve_said *s)
 
 static json_t *last_of(const serve_reply_state *r, json_t *said)
 {
-    const aerie_stats *t = r->said[0].stats;
+    const aerie_stats *t = r->outputs[0].stats;
     json_t *json = line_of(r, said, true);
     const double scale = r->call->repeat.on ? 0 : 1e9; /* times would make a repeatable answer differ */
     json_t *figures =
         json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "done_reason",
-                  serve_said_finish(&r->said[0]) == SERVE_FINISH_LENGTH ? "length" : "stop", "total_duration",
+                  serve_output_finish(&r->outputs[0]) == SERVE_FINISH_LENGTH ? "length" : "stop", "total_duration",
                   (json_int_t)((app_now() - r->started) * scale), "load_duration", (json_int_t)0, "prompt_eval_count",
                   (json_int_t)t->n_prompt, "prompt_eval_duration", (json_int_t)(t->prompt_seconds * scale), "eval_count",
                   (json_int_t)t->n_generated, "eval_duration", (json_int_t)(t->decode_seconds * scale));
@@ -337,7 +337,7 @@ static json_t *last_of(const serve_reply_state *r, json_t *said)
 
 static bool end(serve_reply_state *r)
 {
-    return put_line(r, &r->said[0], last_of(r, said_of(r, json_string(""), NULL, NULL)));
+    return put_line(r, &r->outputs[0], last_of(r, said_of(r, json_string(""), NULL, NULL)));
 }
 
 static bool fail(serve_reply_state *r)
@@ -347,7 +347,7 @@ static bool fail(serve_reply_state *r)
 
 static json_t *whole_json(serve_reply_state *r)
 {
-    const serve_said *s = &r->said[0];
+    const serve_output *s = &r->outputs[0];
     return last_of(r, said_of(r, serve_json_string(&s->content), s->reasoning.n ? serve_json_string(&s->reasoning) : NULL,
                               s->n_calls ? calls_of(s, 0) : NULL));
 }
@@ -355,7 +355,7 @@ static json_t *whole_json(serve_reply_state *r)
 static void whole(serve_reply_state *r, serve_parts *out)
 {
     serve_parts_open(out, whole_json(r));
-    add_logprobs(out, &r->said[0]);
+    add_logprobs(out, &r->outputs[0]);
     serve_parts_text(out, "}");
 }
 

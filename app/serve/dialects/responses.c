@@ -76,7 +76,7 @@ static json_t *usage(const serve_reply_state *r)
 }
 
 /* Returns a complete block as an item. */
-static json_t *block_item(const serve_reply_state *r, const serve_said *s, int i)
+static json_t *block_item(const serve_reply_state *r, const serve_output *s, int i)
 {
     const serve_block *b = &s->blocks[i];
     if (b->kind == ANSWER_CALL) return call_item(r, i, &s->calls[b->from], false);
@@ -88,10 +88,10 @@ static json_t *block_item(const serve_reply_state *r, const serve_said *s, int i
  * holds the items; an answer without any block gets an empty message. */
 static json_t *response(const serve_reply_state *r, const char *status)
 {
-    const serve_said *s = &r->said[0];
+    const serve_output *s = &r->outputs[0];
     json_t *output = json_array();
     bool ok = output != NULL;
-    const bool whole = !status, cut = whole && serve_said_finish(s) == SERVE_FINISH_LENGTH;
+    const bool whole = !status, cut = whole && serve_output_finish(s) == SERVE_FINISH_LENGTH;
     for (size_t i = 0; ok && whole && i < s->n_blocks; i++)
         ok = !json_array_append_new(output, block_item(r, s, (int)i));
     if (ok && whole && !s->n_blocks) ok = !json_array_append_new(output, whole_message(r, 0, text_part(json_string(""))));
@@ -164,7 +164,7 @@ static bool close_message(serve_reply_state *r, int i, const app_text *text, con
            put_item(r, "response.output_item.done", i, whole_message(r, i, text_part(serve_json_part(text, b))));
 }
 
-static bool close_item(serve_reply_state *r, serve_said *s)
+static bool close_item(serve_reply_state *r, serve_output *s)
 {
     if (!s->block_open) return true;
     s->block_open = false;
@@ -183,7 +183,7 @@ static bool open_message(serve_reply_state *r, int i)
 }
 
 /* Begins the item of the newest block unless it has begun. */
-static bool open_item(serve_reply_state *r, serve_said *s)
+static bool open_item(serve_reply_state *r, serve_output *s)
 {
     if ((size_t)s->n_begun == s->n_blocks) return true;
     if (!close_item(r, s)) return false;
@@ -202,7 +202,7 @@ static bool begin(serve_reply_state *r)
            put(r, "response.in_progress", json_pack("{s:o}", "response", response(r, "in_progress")));
 }
 
-static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+static bool delta(serve_reply_state *r, serve_output *s, const answer_event *e)
 {
     if (e->kind == ANSWER_CALL_END) return close_item(r, s);
     if (!open_item(r, s)) return false;
@@ -217,7 +217,7 @@ static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
     }
 }
 
-static bool end_choice(serve_reply_state *r, serve_said *s)
+static bool end_choice(serve_reply_state *r, serve_output *s)
 {
     if (s->n_blocks) return close_item(r, s);
     static const serve_block empty = {.kind = ANSWER_CONTENT};
@@ -226,7 +226,7 @@ static bool end_choice(serve_reply_state *r, serve_said *s)
 
 static bool end(serve_reply_state *r)
 {
-    const bool cut = serve_said_finish(&r->said[0]) == SERVE_FINISH_LENGTH;
+    const bool cut = serve_output_finish(&r->outputs[0]) == SERVE_FINISH_LENGTH;
     return put(r, cut ? "response.incomplete" : "response.completed", json_pack("{s:o}", "response", response(r, NULL)));
 }
 

@@ -33,7 +33,7 @@ bool serve_put_event(serve_reply_state *r, const char *name, json_t *json)
     return whole_or_none(r, n, ok);
 }
 
-bool serve_put_parts(serve_reply_state *r, serve_said *s, serve_parts *parts)
+bool serve_put_parts(serve_reply_state *r, serve_output *s, serve_parts *parts)
 {
     const size_t n = r->out.n;
     const bool ok = serve_put_text(r, "data: ") && serve_parts_write(parts, &r->out) && serve_put_text(r, "\n\n");
@@ -48,7 +48,7 @@ bool serve_put_line(serve_reply_state *r, json_t *json)
     return whole_or_none(r, n, serve_json_add(&r->out, json) && serve_put_text(r, "\n"));
 }
 
-bool serve_put_line_parts(serve_reply_state *r, serve_said *s, serve_parts *parts)
+bool serve_put_line_parts(serve_reply_state *r, serve_output *s, serve_parts *parts)
 {
     const size_t n = r->out.n;
     const bool ok = serve_parts_write(parts, &r->out) && serve_put_text(r, "\n");
@@ -69,7 +69,7 @@ json_t *serve_json_part(const app_text *text, const serve_block *block)
 
 /* ---- Pieces of the answer ------------------------------------------------------------------------------------------------ */
 
-static bool begin_call(serve_said *s, const answer_event *e)
+static bool begin_call(serve_output *s, const answer_event *e)
 {
     if (s->n_calls == MAX_CALLS) return false;
     serve_tool_call *grown = app_grow(s->calls, s->n_calls, &s->capacity, sizeof *grown);
@@ -81,7 +81,7 @@ static bool begin_call(serve_said *s, const answer_event *e)
 }
 
 /* Records to which block an event belongs. Called after its text was added. */
-static bool add_to_block(serve_said *s, const answer_event *e)
+static bool add_to_block(serve_output *s, const answer_event *e)
 {
     if (e->kind == ANSWER_ARGUMENTS || e->kind == ANSWER_CALL_END) return true;
     serve_block *last = s->n_blocks ? &s->blocks[s->n_blocks - 1] : NULL;
@@ -101,7 +101,7 @@ static bool add_to_block(serve_said *s, const answer_event *e)
 
 static bool on_said(void *user, const answer_event *e)
 {
-    serve_said *s = user;
+    serve_output *s = user;
     serve_reply_state *r = s->of;
     if (s->enough) return true;
     if (!serve_use_add(r->ask.use, 4 * e->n)) { /* the buffer may grow to twice its text, and the text is copied as JSON */
@@ -127,15 +127,15 @@ static bool on_said(void *user, const answer_event *e)
 }
 
 /* Handles more text of the answer, through the parser if there is one. */
-static bool say(serve_said *s, const char *text, size_t n)
+static bool say(serve_output *s, const char *text, size_t n)
 {
     if (!n) return true;
     if (!s->parser) return on_said(s, &(answer_event){.kind = ANSWER_CONTENT, .text = text, .n = n});
     return answer_feed(s->parser, text, n);
 }
 
-/* Keeps the newest bytes, for serve_said_stop. */
-static bool keep_tail(serve_reply_state *r, serve_said *s, int32_t token)
+/* Keeps the newest bytes, for serve_output_stop. */
+static bool keep_tail(serve_reply_state *r, serve_output *s, int32_t token)
 {
     enum { MOST = 2 * AERIE_MAX_STOP_BYTES };
     aerie_token_info info = {.text = ""};
@@ -148,14 +148,14 @@ static bool keep_tail(serve_reply_state *r, serve_said *s, int32_t token)
 }
 
 /* Stores a prompt token's log-probability. After the last one, a stream begins with the prompt. */
-static bool take_scored(serve_reply_state *r, serve_said *s, const serve_event *e)
+static bool take_scored(serve_reply_state *r, serve_output *s, const serve_event *e)
 {
     if (!serve_tokens_add(&s->tokens, e, r->ask.n_top)) return false;
     const bool all = ++s->n_scored == r->job->choices[s->index].n_scored;
     return !all || !r->ask.stream || r->dialect->scored(r, s);
 }
 
-static bool take_token(serve_reply_state *r, serve_said *s, const serve_event *e)
+static bool take_token(serve_reply_state *r, serve_output *s, const serve_event *e)
 {
     if (e->of_prompt) return take_scored(r, s, e);
     const serve_choice *choice = &r->job->choices[s->index];
@@ -175,7 +175,7 @@ static bool take_token(serve_reply_state *r, serve_said *s, const serve_event *e
 
 /* Handles the end of a choice; a failure is the error of the whole answer. Text that the parser has held back is not sent then,
  * since nobody knows what it would have become. */
-static bool take_end(serve_reply_state *r, serve_said *s, const serve_event *e)
+static bool take_end(serve_reply_state *r, serve_output *s, const serve_event *e)
 {
     const serve_choice *choice = &r->job->choices[s->index];
     s->stats = &choice->stats;
@@ -187,13 +187,13 @@ static bool take_end(serve_reply_state *r, serve_said *s, const serve_event *e)
     else if (!s->enough && (choice->stats.stop == AERIE_STOP_CALLER || choice->stats.stop == AERIE_STOP_NONE))
         serve_fail_not_ready(&r->error, 0, "the answer was cut off: the server is shutting down");
     if (r->error.status) return true;
-    const bool cut = serve_said_finish(s) == SERVE_FINISH_LENGTH;
+    const bool cut = serve_output_finish(s) == SERVE_FINISH_LENGTH;
     if (r->ask.only_prompt && r->dialect->scored) return !r->ask.stream || r->dialect->end_choice(r, s);
     if (!say(s, e->text, e->n_text) || (s->parser && !s->enough && !answer_end(s->parser, cut))) return false;
     return !r->ask.stream || r->dialect->end_choice(r, s);
 }
 
-serve_finish serve_said_finish(const serve_said *s)
+serve_finish serve_output_finish(const serve_output *s)
 {
     if (s->enough) return SERVE_FINISH_CALLS;
     if (s->of->ask.only_prompt) return SERVE_FINISH_LENGTH;
@@ -223,7 +223,7 @@ static const char *find_last(const char *text, size_t n, const char *what)
 /* Finds the stop string, which the library does not report: it is the one that ends last in the tokens' text, and the longest
  * of
  * these. */
-const char *serve_said_stop(const serve_reply_state *r, const serve_said *s)
+const char *serve_output_stop(const serve_reply_state *r, const serve_output *s)
 {
     const char *best = NULL;
     size_t best_end = 0;
@@ -244,8 +244,8 @@ const char *serve_said_stop(const serve_reply_state *r, const serve_said *s)
 uint32_t serve_n_generated(const serve_reply_state *r)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < r->n_said && !r->ask.only_prompt; i++) {
-        const serve_said *s = &r->said[i];
+    for (uint32_t i = 0; i < r->n_outputs && !r->ask.only_prompt; i++) {
+        const serve_output *s = &r->outputs[i];
         n += s->enough ? s->n_tokens : s->stats ? s->stats->n_generated : 0;
     }
     return n;
@@ -254,7 +254,7 @@ uint32_t serve_n_generated(const serve_reply_state *r)
 static uint32_t count_cached(const serve_reply_state *r)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < r->n_said; i += r->ask.n) n += r->said[i].stats ? r->said[i].stats->n_cached : 0;
+    for (uint32_t i = 0; i < r->n_outputs; i += r->ask.n) n += r->outputs[i].stats ? r->outputs[i].stats->n_cached : 0;
     return n;
 }
 
@@ -267,9 +267,9 @@ json_t *serve_json_usage(const serve_reply_state *r)
 {
     const uint32_t n = serve_n_generated(r);
     uint32_t n_drafted = 0, n_accepted = 0;
-    for (uint32_t i = 0; !r->call->repeat.on && i < r->n_said; i++) {
-        n_drafted += r->said[i].stats ? r->said[i].stats->n_drafted : 0;
-        n_accepted += r->said[i].stats ? r->said[i].stats->n_accepted : 0;
+    for (uint32_t i = 0; !r->call->repeat.on && i < r->n_outputs; i++) {
+        n_drafted += r->outputs[i].stats ? r->outputs[i].stats->n_drafted : 0;
+        n_accepted += r->outputs[i].stats ? r->outputs[i].stats->n_accepted : 0;
     }
     return json_pack("{s:I, s:I, s:I, s:{s:i}, s:{s:i, s:i}}", "prompt_tokens", (json_int_t)r->ask.n_tokens,
                      "completion_tokens", (json_int_t)n, "total_tokens", (json_int_t)(r->ask.n_tokens + n),
@@ -278,7 +278,7 @@ json_t *serve_json_usage(const serve_reply_state *r)
                      (int)(n_drafted - n_accepted));
 }
 
-json_t *serve_json_timings(const serve_reply_state *r, const serve_said *s)
+json_t *serve_json_timings(const serve_reply_state *r, const serve_output *s)
 {
     const aerie_stats *t = s->stats;
     if (r->call->repeat.on) return json_object();
@@ -310,12 +310,12 @@ json_t *serve_json_timings(const serve_reply_state *r, const serve_said *s)
     return json;
 }
 
-bool serve_said_has_logprobs(const serve_said *s)
+bool serve_output_has_logprobs(const serve_output *s)
 {
     return s->of->ask.logprobs && s->tokens.n;
 }
 
-bool serve_said_has_origins(const serve_said *s)
+bool serve_output_has_origins(const serve_output *s)
 {
     return s->of->ask.origins && s->tokens.n;
 }
@@ -328,17 +328,17 @@ void serve_parts_finish(serve_parts *parts, const char *finish)
     serve_parts_text(parts, "\"");
 }
 
-void serve_parts_logprobs(serve_parts *parts, serve_said *s)
+void serve_parts_logprobs(serve_parts *parts, serve_output *s)
 {
-    const bool some = serve_said_has_logprobs(s);
+    const bool some = serve_output_has_logprobs(s);
     serve_parts_text(parts, some ? "{\"content\":" : "null");
     if (some) serve_parts_list(parts, serve_token_logprob, &s->tokens, s->tokens.n);
     if (some) serve_parts_text(parts, "}");
 }
 
-void serve_parts_origins(serve_parts *parts, serve_said *s, const char *name)
+void serve_parts_origins(serve_parts *parts, serve_output *s, const char *name)
 {
-    if (!serve_said_has_origins(s)) return;
+    if (!serve_output_has_origins(s)) return;
     serve_parts_text(parts, ",\"");
     serve_parts_text(parts, name);
     serve_parts_text(parts, "\":");
@@ -352,7 +352,7 @@ json_t *serve_json_arguments(const serve_tool_call *c)
     return status == APP_JSON_WRONG ? json_object() : json;
 }
 
-json_t *serve_json_calls(const serve_said *s)
+json_t *serve_json_calls(const serve_output *s)
 {
     json_t *list = json_array();
     bool ok = list != NULL;
@@ -372,7 +372,7 @@ json_t *serve_json_calls(const serve_said *s)
 
 /* ---- Life ------------------------------------------------------------------------------------------------------------ */
 
-static void said_free(serve_said *s)
+static void output_free(serve_output *s)
 {
     answer_free(s->parser);
     app_text_free(&s->content);
@@ -395,8 +395,8 @@ static void count_tokens(serve_reply_state *r)
     r->call->n_prompt = r->ask.n_tokens;
     r->call->n_cached = count_cached(r);
     r->call->n_generated = 0;
-    for (uint32_t i = 0; i < r->n_said; i++) {
-        const aerie_stats *ended = r->said[i].stats;
+    for (uint32_t i = 0; i < r->n_outputs; i++) {
+        const aerie_stats *ended = r->outputs[i].stats;
         r->call->n_generated += ended ? ended->n_generated : atomic_load(&r->job->choices[i].n_told);
     }
 }
@@ -404,10 +404,10 @@ static void count_tokens(serve_reply_state *r)
 static void reply_free(void *user)
 {
     serve_reply_state *r = user;
-    if (r->job && r->said) count_tokens(r);
+    if (r->job && r->outputs) count_tokens(r);
     serve_job_free(r->job);
-    for (uint32_t i = 0; r->said && i < r->n_said; i++) said_free(&r->said[i]);
-    free(r->said);
+    for (uint32_t i = 0; r->outputs && i < r->n_outputs; i++) output_free(&r->outputs[i]);
+    free(r->outputs);
     serve_ask_free(&r->ask);
     app_text_free(&r->out);
     free(r);
@@ -415,8 +415,8 @@ static void reply_free(void *user)
 
 static bool make_parsers(serve_reply_state *r)
 {
-    for (uint32_t i = 0; i < r->n_said; i++) {
-        serve_said *s = &r->said[i];
+    for (uint32_t i = 0; i < r->n_outputs; i++) {
+        serve_output *s = &r->outputs[i];
         s->of = r;
         s->index = i;
         s->tokens.model = r->ask.model->models.model;
@@ -443,11 +443,11 @@ static bool begin(serve_reply_state *r)
 {
     r->begun = true;
     if (r->ask.stream && !r->dialect->begin(r)) return false;
-    for (uint32_t i = 0; i < r->n_said; i++) {
+    for (uint32_t i = 0; i < r->n_outputs; i++) {
         const serve_choice *choice = &r->job->choices[i];
-        if (!say(&r->said[i], r->ask.prefix, r->ask.n_prefix)) return false;
+        if (!say(&r->outputs[i], r->ask.prefix, r->ask.n_prefix)) return false;
         /* the first token has no log-probability, since nothing comes before it */
-        if (choice->scored && !take_scored(r, &r->said[i], &(serve_event){.token = choice->scored[0], .logprob = NAN}))
+        if (choice->scored && !take_scored(r, &r->outputs[i], &(serve_event){.token = choice->scored[0], .logprob = NAN}))
             return false;
     }
     return true;
@@ -462,7 +462,7 @@ static void exchange(app_text *a, app_text *b)
 
 static void take(serve_reply_state *r, const serve_event *e)
 {
-    serve_said *s = &r->said[e->choice];
+    serve_output *s = &r->outputs[e->choice];
     const size_t n = r->out.n;
     const bool ok = e->token < 0 ? take_end(r, s, e) : take_token(r, s, e), lacked = app_json_lacked();
     if (!ok || r->no_memory || lacked) serve_fail_memory(&r->error);
@@ -473,13 +473,13 @@ static void take(serve_reply_state *r, const serve_event *e)
  * completely before the next. */
 static void take_in_order(serve_reply_state *r, const serve_event *e)
 {
-    serve_said *s = &r->said[e->choice];
+    serve_output *s = &r->outputs[e->choice];
     const bool waits = e->choice != r->n_told;
     if (waits) exchange(&r->out, &s->held);
     take(r, e);
     if (waits) exchange(&r->out, &s->held);
-    while (r->said[r->n_told].ended && r->n_told + 1 < r->n_said) {
-        app_text *next = &r->said[++r->n_told].held;
+    while (r->outputs[r->n_told].ended && r->n_told + 1 < r->n_outputs) {
+        app_text *next = &r->outputs[++r->n_told].held;
         if (next->n && !app_text_add(&r->out, next->data, next->n)) serve_fail_memory(&r->error);
         app_text_free(next);
     }
@@ -500,7 +500,7 @@ static bool advance(serve_reply_state *r)
     bool gone = false;
     const bool begins = !r->begun;
     if (begins && !begin(r)) serve_fail_memory(&r->error);
-    if (r->error.status || r->n_ended == r->n_said || (begins && r->out.n)) return true;
+    if (r->error.status || r->n_ended == r->n_outputs || (begins && r->out.n)) return true;
     /* the sign of life shows whether the client is still there */
     const double patience = serve_call_half_closed(r->call) ? SERVE_PROBES_SECONDS : PATIENCE;
     const serve_event *e = serve_job_next(r->job, r->call, patience, &gone);
@@ -518,7 +518,7 @@ static ptrdiff_t read_stream(void *user, char *out, size_t most)
         if (r->over) return r->no_memory && !r->begun ? -1 : 0;
         r->n_sent = r->out.n = 0;
         if (!advance(r)) return -1;
-        if (!r->error.status && r->n_ended < r->n_said) continue;
+        if (!r->error.status && r->n_ended < r->n_outputs) continue;
         r->over = true;
         serve_memory_say(r->call, &r->error);
         if (r->error.status && r->call->repeat.on) return -1; /* a repeatable answer must be the beginning of the complete
@@ -533,7 +533,7 @@ static ptrdiff_t read_stream(void *user, char *out, size_t most)
 
 static void reply_whole(serve_reply_state *r)
 {
-    while (!r->error.status && r->n_ended < r->n_said) {
+    while (!r->error.status && r->n_ended < r->n_outputs) {
         if (advance(r)) continue;
         reply_free(r); /* the client is gone, so nobody receives an answer */
         return;
@@ -577,11 +577,11 @@ static bool submit(serve_reply_state *r, int32_t **expected, serve_error *error)
     request.adapters = ask->adapters;
     request.n_adapters = ask->n_adapters;
     request.special = ask->server->options->special || (ask->parses && answer_style_needs_special(&ask->style));
-    r->n_said = serve_ask_n_choices(ask);
-    r->job = serve_job_create(ask->model, ask->use, r->n_said);
-    r->said = calloc(r->n_said, sizeof *r->said);
-    if (!r->job || !r->said || !make_parsers(r)) return serve_fail_memory(error);
-    for (uint32_t i = 0; i < r->n_said; i++) {
+    r->n_outputs = serve_ask_n_choices(ask);
+    r->job = serve_job_create(ask->model, ask->use, r->n_outputs);
+    r->outputs = calloc(r->n_outputs, sizeof *r->outputs);
+    if (!r->job || !r->outputs || !make_parsers(r)) return serve_fail_memory(error);
+    for (uint32_t i = 0; i < r->n_outputs; i++) {
         serve_choice *choice = &r->job->choices[i];
         choice->prompt = serve_ask_tokens_of(ask, i, &choice->n_prompt);
         choice->seed = ask->seed + i % ask->n;

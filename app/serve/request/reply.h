@@ -23,7 +23,7 @@ typedef struct serve_block {
 } serve_block;
 
 /* One choice: what has been sent of it. */
-typedef struct serve_said {
+typedef struct serve_output {
     struct serve_reply_state *of;
     uint32_t index;
     answer_parser *parser; /* NULL: all is content */
@@ -44,15 +44,15 @@ typedef struct serve_said {
     size_t n_blocks, blocks_capacity;
     int n_begun; /* for a dialect with blocks: how many blocks the stream has begun; the last one may be open */
     bool block_open;
-} serve_said;
+} serve_output;
 
 typedef struct serve_reply_state {
     serve_call *call;
     serve_ask ask;
     serve_job *job;
     const struct serve_dialect *dialect;
-    serve_said *said; /* [n_said] */
-    uint32_t n_said;  /* choices of all prompts */
+    serve_output *outputs; /* [n_outputs] */
+    uint32_t n_outputs;  /* choices of all prompts */
     uint32_t n_ended;
     uint32_t n_told; /* for a repeatable stream: number of choices that were sent before the current one */
     app_text out;
@@ -69,8 +69,8 @@ typedef struct serve_dialect {
     const char *prefix; /* of ids, "chatcmpl-" */
     const char *type;   /* type of a stream: text/event-stream, or else lines of JSON */
     bool (*begin)(serve_reply_state *r);
-    bool (*delta)(serve_reply_state *r, serve_said *s, const answer_event *event);
-    bool (*end_choice)(serve_reply_state *r, serve_said *s);
+    bool (*delta)(serve_reply_state *r, serve_output *s, const answer_event *event);
+    bool (*end_choice)(serve_reply_state *r, serve_output *s);
     bool (*end)(serve_reply_state *r);
     bool (*fail)(serve_reply_state *r); /* sends r->error in a stream that has begun */
     void (*whole)(serve_reply_state *r, serve_parts *out);
@@ -78,7 +78,7 @@ typedef struct serve_dialect {
     /* Called in a stream once s->tokens holds the log-probabilities of the whole prompt, which "echo" with "logprobs" asks for.
      * NULL:
      * the dialect does not support that, in whole answers neither. */
-    bool (*scored)(serve_reply_state *r, serve_said *s);
+    bool (*scored)(serve_reply_state *r, serve_output *s);
 } serve_dialect;
 
 typedef bool serve_ask_step(serve_ask *ask, serve_error *error);
@@ -94,20 +94,20 @@ void serve_reply_run(serve_call *call, serve_kind kind, serve_ask_step *convert,
 /* Sends a server-sent event; name NULL: only data. Takes ownership of the JSON; NULL: out of memory. */
 bool serve_put_event(serve_reply_state *r, const char *name, json_t *json);
 /* Sends an event whose data are the parts. Takes ownership of the parts, and counts their tokens as sent. */
-bool serve_put_parts(serve_reply_state *r, serve_said *s, serve_parts *parts);
+bool serve_put_parts(serve_reply_state *r, serve_output *s, serve_parts *parts);
 /* Sends a line of JSON. */
 bool serve_put_line(serve_reply_state *r, json_t *json);
 /* Sends the parts as a line. Takes ownership of them, and counts their tokens as sent. */
-bool serve_put_line_parts(serve_reply_state *r, serve_said *s, serve_parts *parts);
+bool serve_put_line_parts(serve_reply_state *r, serve_output *s, serve_parts *parts);
 bool serve_put_text(serve_reply_state *r, const char *text);
 
 typedef enum serve_finish { SERVE_FINISH_STOP, SERVE_FINISH_LENGTH, SERVE_FINISH_CALLS } serve_finish;
 
-serve_finish serve_said_finish(const serve_said *s);
+serve_finish serve_output_finish(const serve_output *s);
 /* Returns "stop", "length" or "tool_calls". */
 const char *serve_finish_name(serve_finish finish);
 /* Returns the stop string that ended the answer; NULL: none did. */
-const char *serve_said_stop(const serve_reply_state *r, const serve_said *s);
+const char *serve_output_stop(const serve_reply_state *r, const serve_output *s);
 json_t *serve_json_string(const app_text *text);
 json_t *serve_json_part(const app_text *text, const serve_block *block); /* the part of the text that belongs to the block */
 uint32_t serve_n_generated(const serve_reply_state *r);
@@ -115,19 +115,19 @@ uint32_t serve_n_cached(const serve_reply_state *r);
 /* Returns {"prompt_tokens", "completion_tokens", ...}. */
 json_t *serve_json_usage(const serve_reply_state *r);
 /* Returns the times and counts under llama.cpp's names. */
-json_t *serve_json_timings(const serve_reply_state *r, const serve_said *s);
+json_t *serve_json_timings(const serve_reply_state *r, const serve_output *s);
 /* Adds ,"finish_reason":... with null while the answer continues. */
 void serve_parts_finish(serve_parts *parts, const char *finish);
 /* Adds {"content": [...]} with the log-probabilities that have not been sent yet, or null. */
-void serve_parts_logprobs(serve_parts *parts, serve_said *s);
+void serve_parts_logprobs(serve_parts *parts, serve_output *s);
 /* Returns whether there is token data that was not sent yet. */
-bool serve_said_has_logprobs(const serve_said *s);
-bool serve_said_has_origins(const serve_said *s);
+bool serve_output_has_logprobs(const serve_output *s);
+bool serve_output_has_origins(const serve_output *s);
 /* Adds ,"name":[...] with the origins that were not sent yet, if there are any. */
-void serve_parts_origins(serve_parts *parts, serve_said *s, const char *name);
+void serve_parts_origins(serve_parts *parts, serve_output *s, const char *name);
 /* Returns the arguments as an object, {} if they are not one. NULL: out of memory. */
 json_t *serve_json_arguments(const serve_tool_call *call);
 /* Returns [{"id", "type", "function": {"name", "arguments"}}, ...]; custom tools have {"name", "input"} under "custom". */
-json_t *serve_json_calls(const serve_said *s);
+json_t *serve_json_calls(const serve_output *s);
 
 #endif

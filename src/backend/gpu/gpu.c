@@ -42,7 +42,7 @@ static size_t gpu_max_block(const ae_backend *backend)
     return most ? most : SIZE_MAX;
 }
 
-aerie_status ae_gpu_fill(ae_backend *backend, void *device, const void *host, size_t n, aerie_error *error)
+static aerie_status gpu_fill(ae_backend *backend, void *device, const void *host, size_t n, aerie_error *error)
 {
     ae_gpu_backend *b = ae_gpu(backend);
     aerie_error said = {0};
@@ -151,7 +151,7 @@ static const ae_backend_ops gpu_ops = {
     .kv_write = ae_gpu_kv_write,
     .upload = ae_gpu_upload,
     .download = ae_gpu_download,
-    .fill = ae_gpu_fill,
+    .fill = gpu_fill,
     .view = ae_gpu_view,
     .view_needs_room = true,
     .memory_info = gpu_memory_info,

@@ -123,7 +123,6 @@ aerie_status ae_gpu_sync(ae_stream *stream, aerie_error *error);
 void ae_gpu_host_run(ae_stream *stream, ae_pool_job *job, void *context, uint32_t n);
 void ae_gpu_upload(ae_stream *stream, void *device, const void *host, size_t n);
 void ae_gpu_download(ae_stream *stream, void *host, const void *device, size_t n);
-aerie_status ae_gpu_fill(ae_backend *backend, void *device, const void *host, size_t n, aerie_error *error);
 const void *ae_gpu_view(ae_stream *stream, const void *device, void *room, size_t n);
 uint32_t ae_gpu_mark(ae_stream *stream);
 double ae_gpu_elapsed(const ae_stream *stream, uint32_t from, uint32_t to);

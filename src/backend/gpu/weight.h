@@ -19,8 +19,6 @@ uint32_t ae_gpu_weight_wants(const ae_weight *weight);
 
 /* Returns the generic form of a type (weight_generic.c); AE_GPU_FORM_NONE: it has none. F64, Q8_1 and Q8_K are kept as f32. */
 ae_gpu_form ae_gpu_generic_form(uint32_t type);
-/* Returns whether drivers with narrow_codes keep this type's codes in 4 bits. */
-bool ae_gpu_narrow_type(uint32_t type);
 /* Returns whether lookups can read rows of this type in the file's layout (lookup.cu). */
 bool ae_gpu_file_form(uint32_t type);
 /* Returns the size on the device in bytes, a multiple of 64. */

@@ -24,7 +24,8 @@ ae_gpu_form ae_gpu_generic_form(uint32_t type)
     }
 }
 
-bool ae_gpu_narrow_type(uint32_t type)
+/* Returns whether drivers with narrow_codes keep this type's codes in 4 bits. */
+static bool is_narrow_type(uint32_t type)
 {
     return type == AE_TYPE_Q4_0 || type == AE_TYPE_Q4_1 || type == AE_TYPE_Q2_K || type == AE_TYPE_Q3_K || type == AE_TYPE_Q4_K;
 }
@@ -55,7 +56,7 @@ typedef struct packing {
 
 static packing packing_of(const ae_gpu_backend *backend, uint32_t type)
 {
-    return (packing){type, ae_gpu_generic_form(type), backend->facts.narrow_codes && ae_gpu_narrow_type(type)};
+    return (packing){type, ae_gpu_generic_form(type), backend->facts.narrow_codes && is_narrow_type(type)};
 }
 
 /* Returns the bytes of a row in each plane, in the order of the planes. */

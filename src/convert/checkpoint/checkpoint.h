@@ -190,8 +190,6 @@ void ae_convert_put_array(ae_convert_keys *k, const char *suffix, ae_gguf_type e
 void ae_convert_put_name(ae_convert_keys *k, const char *name, const char *value);
 /* Writes general.*: architecture, name, and the quantization version if known. */
 void ae_convert_put_general(ae_convert_keys *k, const ae_convert *c);
-/* Returns the model's name, which is stored in `out` if it is the last part of the checkpoint's path. */
-const char *ae_convert_name(const ae_convert *c, char out[128]);
 
 /* ---- write.c -------------------------------------------------------------------------------------------- */
 
@@ -237,7 +235,6 @@ void ae_convert_put_rope(ae_convert_keys *k, const ae_convert_head *h);
 aerie_status ae_convert_head_target(ae_convert *c);
 /* Sets *same to whether a tensor [rows, columns] of the head equals the target's up to rounding. */
 aerie_status ae_convert_head_same(const ae_convert *c, const ae_st_tensor *t, const ae_gguf_tensor *of_target, bool *same);
-aerie_status ae_convert_head_plan(ae_convert *c);
 aerie_status ae_convert_head_keys(const ae_convert *c, ae_gguf_writer *w);
 /* Checks that the file can be loaded and fits the target. With options.self_check tries the head, and writes the file again if
  * another

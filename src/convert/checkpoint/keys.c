@@ -46,8 +46,8 @@ void ae_convert_put_name(ae_convert_keys *k, const char *name, const char *value
     if (k->status == AERIE_OK) k->status = ae_gguf_writer_string(k->w, name, value, k->error);
 }
 
-/* Returns the last part of the checkpoint's path that is usable as a name. */
-const char *ae_convert_name(const ae_convert *c, char out[128])
+/* Returns the model's name: that of the options, or the last part of the checkpoint's path, which is written to `out`. */
+static const char *name_of(const ae_convert *c, char out[128])
 {
     size_t n = strlen(c->path), from;
     if (c->options.name) return c->options.name;
@@ -61,7 +61,7 @@ void ae_convert_put_general(ae_convert_keys *k, const ae_convert *c)
 {
     char name[128];
     ae_convert_put_name(k, "general.architecture", k->arch);
-    ae_convert_put_name(k, "general.name", ae_convert_name(c, name));
+    ae_convert_put_name(k, "general.name", name_of(c, name));
     if (k->status == AERIE_OK && ae_type_get(c->out_type)->dot != AE_DOT_FLOAT)
         k->status = ae_gguf_writer_u32(k->w, "general.quantization_version", 2, k->error);
 }

@@ -14,9 +14,6 @@ typedef struct ae_convert_wanted {
 
 /* Adds the listed weights, and biases where they exist. */
 aerie_status ae_convert_copy(ae_convert *c, const ae_convert_wanted *list, size_t n);
-/* Adds the token embedding and the output head, unless they equal the target's. */
-aerie_status ae_convert_head_embedding(ae_convert *c);
-aerie_status ae_convert_head_output(ae_convert *c);
 /* Reads the sizes of layers, at most n_most of them. */
 aerie_status ae_convert_head_layer(ae_convert *c, uint32_t n_most);
 /* Reads the sizes of both vocabularies. */

@@ -188,7 +188,8 @@ static aerie_status choose_embedding(ae_convert *c, const ae_st_tensor *embed, b
                    (unsigned)h->n_embd, (unsigned)h->n_target_embd);
 }
 
-aerie_status ae_convert_head_embedding(ae_convert *c)
+/* Adds the token embedding, unless the head uses the target's. */
+static aerie_status plan_embedding(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
     const ae_st_tensor *embed = ae_convert_take(c, "embed_tokens.weight");
@@ -200,7 +201,8 @@ aerie_status ae_convert_head_embedding(ae_convert *c)
         c, &(ae_convert_item){.name = "token_embd.weight", .from = embed, .rows = h->n_vocab, .columns = h->n_embd});
 }
 
-aerie_status ae_convert_head_output(ae_convert *c)
+/* Adds the output head, unless the head uses the target's. */
+static aerie_status plan_output(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
     const bool narrow = h->n_embd != h->n_target_embd;
@@ -315,7 +317,7 @@ static aerie_status check_unused(const ae_convert *c)
                    c->path, e->tensor->name, ae_convert_shape(e->tensor, shape), e->tensor->name);
 }
 
-aerie_status ae_convert_head_plan(ae_convert *c)
+static aerie_status plan_head(ae_convert *c)
 {
     const ae_convert_head *h = &c->head;
     const ae_convert_wanted fc = {
@@ -340,8 +342,8 @@ aerie_status ae_convert_head_plan(ae_convert *c)
     default: break; /* these are converted as models or as parts of models */
     }
     if (h->kind != AE_DHEAD_MEDUSA) {
-        AE_TRY(ae_convert_head_embedding(c));
-        AE_TRY(ae_convert_head_output(c));
+        AE_TRY(plan_embedding(c));
+        AE_TRY(plan_output(c));
     }
     if (h->ids)
         AE_TRY(
@@ -349,5 +351,5 @@ aerie_status ae_convert_head_plan(ae_convert *c)
     return check_unused(c);
 }
 
-const ae_convert_kind ae_convert_drafter_head = {.detect = ae_convert_head_detect, .plan = ae_convert_head_plan,
+const ae_convert_kind ae_convert_drafter_head = {.detect = ae_convert_head_detect, .plan = plan_head,
                                                  .keys = ae_convert_head_keys, .check = ae_convert_head_check};

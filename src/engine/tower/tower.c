@@ -12,11 +12,6 @@ const ae_tower_model *ae_tower_model_of(const ae_tower *tower)
     return tower->model;
 }
 
-size_t ae_tower_weight_bytes(const ae_tower *tower)
-{
-    return tower->parts.bytes;
-}
-
 /* ---- Weights --------------------------------------------------------------------------------------------------- */
 
 static void list_block(ae_tower *t, uint32_t i)

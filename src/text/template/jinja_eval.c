@@ -11,6 +11,8 @@
 
 #include <stdio.h>
 
+static aerie_status exec_list(ae_jinja_run *r, const ae_jinja_node *list);
+
 ae_template_options ae_template_options_default(void)
 {
     return (ae_template_options){
@@ -135,7 +137,7 @@ static aerie_status capture(ae_jinja_run *r, const ae_jinja_node *list, ae_value
 {
     ae_jinja_text text = {0}, *outer = r->output;
     r->output = &text;
-    AE_TRY(ae_jinja_exec(r, list));
+    AE_TRY(exec_list(r, list));
     r->output = outer;
     return ae_jinja_text_value(r, &text, out);
 }
@@ -145,7 +147,7 @@ static aerie_status exec_in_scope(ae_jinja_run *r, ae_jinja_scope *parent, const
     ae_jinja_scope *outer = r->scope;
     r->scope = scope_new(r, parent);
     if (!r->scope) return ae_jinja_fail_heap(r);
-    AE_TRY(ae_jinja_exec(r, list));
+    AE_TRY(exec_list(r, list));
     r->scope = outer;
     return AERIE_OK;
 }
@@ -174,7 +176,7 @@ static aerie_status exec_if(ae_jinja_run *r, const ae_jinja_node *node)
     for (const ae_jinja_node *branch = node->a; branch; branch = branch->next) {
         ae_value test = ae_value_bool(true);
         if (branch->a) AE_TRY(ae_jinja_eval(r, branch->a, &test));
-        if (ae_jinja_truth(test)) return ae_jinja_exec(r, branch->b);
+        if (ae_jinja_truth(test)) return exec_list(r, branch->b);
     }
     return AERIE_OK;
 }
@@ -208,7 +210,7 @@ static aerie_status exec_with(ae_jinja_run *r, const ae_jinja_node *node)
         AE_TRY(bind_name(r, inner, set->name, value));
     }
     r->scope = inner;
-    AE_TRY(ae_jinja_exec(r, node->b));
+    AE_TRY(exec_list(r, node->b));
     r->scope = outer;
     return AERIE_OK;
 }
@@ -253,7 +255,7 @@ aerie_status ae_jinja_run_loop(ae_jinja_run *r, const ae_jinja_node *node, ae_va
         uint64_t n_macros = r->n_macros;
         AE_TRY(bind_name(r, r->scope, r->name_loop, (ae_value){.kind = AE_VALUE_LOOP, .as.loop = loop}));
         AE_TRY(assign(r, node->a, loop->items[i]));
-        AE_TRY(ae_jinja_exec(r, node->c));
+        AE_TRY(exec_list(r, node->c));
         /* As in jinja2, `else` also runs when every iteration was cut short. */
         if (r->flow == FLOW_NORMAL) completed = true;
         if (r->flow == FLOW_CONTINUE) r->flow = FLOW_NORMAL;
@@ -431,7 +433,7 @@ static aerie_status exec_statement(ae_jinja_run *r, const ae_jinja_node *node)
     }
 }
 
-aerie_status ae_jinja_exec(ae_jinja_run *r, const ae_jinja_node *list)
+static aerie_status exec_list(ae_jinja_run *r, const ae_jinja_node *list)
 {
     AE_TRY(ae_jinja_descend(r));
     for (const ae_jinja_node *node = list; node && r->flow == FLOW_NORMAL; node = node->next) {
@@ -483,7 +485,7 @@ aerie_status ae_template_render(const ae_template *tmpl, ae_value root, const ae
     ae_value_heap_init(&r.heap, options->max_memory_bytes);
     aerie_status status;
     AE_TRY_GOTO(status, prepare(&r), done);
-    AE_TRY_GOTO(status, ae_jinja_exec(&r, tmpl->body), done);
+    AE_TRY_GOTO(status, exec_list(&r, tmpl->body), done);
     if (spans) add_spans(spans, &text, out->n);
     ae_buf_add(out, text.data, text.n);
     if (out->failed || (spans && spans->failed)) status = ae_fail_memory(error, "the rendered text", text.n);

@@ -313,7 +313,6 @@ aerie_status ae_jinja_descend(ae_jinja_run *r); /* one level deeper; pair with r
 
 /* jinja_eval.c, jinja_value.c */
 aerie_status ae_jinja_eval(ae_jinja_run *r, const ae_jinja_node *node, ae_value *out);
-aerie_status ae_jinja_exec(ae_jinja_run *r, const ae_jinja_node *list);
 aerie_status ae_jinja_apply_filters(ae_jinja_run *r, const ae_jinja_node *filter, ae_value input, ae_value *out);
 aerie_status ae_jinja_eval_args(ae_jinja_run *r, const ae_jinja_node *list, ae_jinja_args *out);
 aerie_status ae_jinja_call_value(ae_jinja_run *r, ae_value callee, const ae_jinja_args *args, ae_value *out);

@@ -53,9 +53,9 @@ typedef struct ae_gpu_activation_args {
 
 /* Which form a weight has on the device, and so which kernel multiplies. Planes follow each other, in this order; n16 is n_out
  * rounded up to 16. The codes of each 32 are int8 and have their eight words of
- * four in the order 0 4 1 5 2 6 3 7, as records have. A driver with narrow_codes (driver.h) has those of the types of
- * ae_gpu_narrow_type in 4 bits: n_in / 2 bytes a row, word i of each four with word i of the 32 codes in the low nibbles and
- * word i + 4 in the high ones.
+ * four in the order 0 4 1 5 2 6 3 7, as records have. A driver with narrow_codes (driver.h) has the codes of some types
+ * (is_narrow_type in weight_generic.c) in 4 bits: n_in / 2 bytes a row, word i of each four with word i of the 32 codes in the
+ * low nibbles and word i + 4 in the high ones.
  *   _32       codes [n16][n_in], d f32 [n16][n_in / 32]
  *   _32_MIN   the same, then m f32 [n16][n_in / 32]
  *   _32_TWO   codes [n16][n_in], d f32 [n16][n_in / 32][2]: a scale for each 16

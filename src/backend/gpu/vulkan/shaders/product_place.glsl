@@ -18,7 +18,7 @@
 #define TYPE_Q3_K 11u
 #define TYPE_Q4_K 12u
 
-/* Codes of 4 bits (ae_gpu_narrow_type). */
+/* Codes of 4 bits (is_narrow_type in weight_generic.c). */
 bool is_narrow(uint type)
 {
     return type == TYPE_Q4_0 || type == TYPE_Q4_1 || (type >= TYPE_Q2_K && type <= TYPE_Q4_K);
