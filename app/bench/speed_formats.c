@@ -94,7 +94,7 @@ static void add_model(json_t *object, const speed_printer *p)
     const char *whole = app_commit();
     app_cpu_name(cpu, sizeof cpu);
     model_type(p, type);
-    snprintf(commit, sizeof commit, "%.*s", (int)strcspn(whole, ": "), whole);
+    snprintf(commit, sizeof commit, "%.*s", (int)strcspn(whole, ":, "), whole);
     add_text(object, "build_commit", commit);
     add_number(object, "build_number", 0);
     add_text(object, "cpu_info", cpu);
@@ -319,7 +319,7 @@ int speed_print_end(speed_printer *p)
     json_t *tests = p->tests;
     p->tests = NULL;
     if (p->format == SPEED_JSON) return app_print_json(tests);
-    if (p->format == SPEED_MD) app_print("\nbuild: %.*s (0)\n", (int)strcspn(app_commit(), ": "), app_commit());
+    if (p->format == SPEED_MD) app_print("\nbuild: %.*s (0)\n", (int)strcspn(app_commit(), ":, "), app_commit());
     return APP_DONE;
 }
 

@@ -569,7 +569,7 @@ int app_bench_study(const app_options *given)
 {
     static study s; /* large for a stack */
     s = (study){.given = given};
-    if (!given->model) return app_error(APP_USAGE, "'bench study' needs a model: -m FILE");
+    if (!given->model) return app_error_no_model(given);
     s.sizes = given->quick ? few_sizes : all_sizes;
     s.n_sizes = given->quick ? sizeof few_sizes / sizeof *few_sizes : sizeof all_sizes / sizeof *all_sizes;
     int bad = list_types(&s);

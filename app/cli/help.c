@@ -202,7 +202,7 @@ void app_print_option(const app_option *o, bool brief)
     if (brief && own) /* the help has its own words about the default */
         used += (size_t)snprintf(text + used, sizeof text - used, "%.*s", (int)strcspn(own, ")") + 1, own);
     const char *words = value && brief ? meaning_of(o, value, meaning) : NULL;
-    if (value && !(brief && own) && used < sizeof text)
+    if (value && !own && used < sizeof text)
         used += (size_t)snprintf(text + used, sizeof text - used, " (default: %s)", words ? words : value);
     if (!brief && used < sizeof text)
         snprintf(text + used, sizeof text - used, " [%s]", app_option_environment(o, environment));
@@ -506,7 +506,7 @@ void app_print_man(void)
         app_print("\n");
         print_troff(o->help);
         const char *value = app_option_default(o, fallback);
-        if (value) {
+        if (value && !strstr(o->help, "(default: ")) {
             app_print(" (default: ");
             print_troff(value);
             app_print(")");

@@ -139,6 +139,9 @@ static int wrong(const char *name, const app_option *o, const char *text)
         return app_error(APP_USAGE, "%s takes a whole number from 0 to 18446744073709551615, or -1; found '%s'", name,
                          text);
     }
+    if (o->type == APP_PREDICT)
+        return app_error(APP_USAGE, "%s takes a whole number from 1, or -1 or -2: until the answer ends or the context is full; "
+                         "found '%s'", name, text);
     if (o->type == APP_ON_OFF) return app_error(APP_USAGE, "%s takes on or off; found '%s'", name, text);
     if (o->type == APP_COUNT)
         return app_error(APP_USAGE, "%s takes a whole number from %.0f to %.0f, or -1; found '%s'", name, o->min, o->max, text);
@@ -300,6 +303,10 @@ static int set_value(app_options *options, const app_option *o, const char *name
         else if (o->type == APP_CTX && !whole) *(uint32_t *)place = AERIE_CTX_TRAINED;
         else *(uint32_t *)place = (uint32_t)whole;
         return APP_DONE;
+    case APP_PREDICT:
+        if (!parse_whole(text, &whole) || whole < -2 || !whole || whole > INT32_MAX) return wrong(name, o, text);
+        *(int32_t *)place = (int32_t)whole;
+        return APP_DONE;
     case APP_F32:
         /* written so that NaN counts as out of range */
         if (!parse_real(text, &real) || !(real >= o->min && real <= o->max)) return wrong(name, o, text);
@@ -329,6 +336,7 @@ const char *app_option_default(const app_option *o, char out[256])
     const void *place = (const char *)&defaults + o->offset;
     switch (o->type) {
     case APP_ON_OFF: snprintf(out, 256, "%s", *(const bool *)place ? "on" : "off"); return out;
+    case APP_PREDICT:
     case APP_I32: snprintf(out, 256, "%d", (int)*(const int32_t *)place); return out;
     case APP_U32:
     case APP_COUNT: snprintf(out, 256, "%u", (unsigned)*(const uint32_t *)place); return out;
@@ -625,7 +633,12 @@ static int settle(app_options *options)
     if (bad) return bad;
     const int bad_sampling = app_sampling_settle(options);
     if (bad_sampling) return bad_sampling;
-    if (options->n_predict == 0) return app_error(APP_USAGE, "-n takes a whole number from 1, or -1; found '0'");
+    if (options->n_predict == 0) return app_error(APP_USAGE, "-n takes a whole number from 1, or -1; found '0'"); /* imatrix */
+    if (!options->session.spec.n_max) { /* llama.cpp's users turn drafts off by it */
+        options->session.spec.type = AERIE_SPEC_NONE;
+        options->session.spec.n_max = aerie_session_params_default().spec.n_max;
+        options->session.spec.n_min = 0;
+    }
     const uint32_t n_max = least_n_max(options);
     if (options->session.spec.n_min > n_max) {
         return app_error(APP_USAGE, "--spec-draft-n-min %u is more than --spec-draft-n-max %u",

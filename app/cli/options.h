@@ -70,6 +70,7 @@ typedef enum app_type {
     APP_FLAG_OFF,   /* bool: false when given */
     APP_ON_OFF,     /* bool: on or off */
     APP_I32,        /* int32_t in [min, max] */
+    APP_PREDICT,    /* int32_t: 1 to INT32_MAX, -1, or -2, which means the same here */
     APP_U32,        /* uint32_t in [min, max] */
     APP_COUNT,      /* uint32_t in [min, max]; -1 means the default, as in llama.cpp */
     APP_CTX,        /* uint32_t in [min, max], a context size; 0 is AERIE_CTX_TRAINED */

@@ -22,8 +22,8 @@ static const app_option options[] = {
     {"-m --model", "FILE", APP_TEXT, READS & ~APP_SERVE, AT(model), 0, 0, "Model",
      "model file (GGUF); any part of a split model"},
     {"-m --model", "FILE|NAME=FILE", APP_TEXTS, APP_SERVE, AT(serve.models), 0, 0, "Model",
-     "model file (GGUF); may be repeated, each with the name that requests call it by (default: the file's name without "
-     ".gguf)"},
+     "model file (GGUF); may be repeated, each with the name that requests call it by (NAME: the file's name without .gguf, "
+     "unless it is given)"},
     {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, APP_IMATRIX, AT(draft_model), 0, 0, "Model",
      "make the importance matrix of this drafter head for the model"},
     {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, APP_BENCH_SPEC, AT(draft_model), 0, 0, "Model",
@@ -98,8 +98,9 @@ static const app_option options[] = {
 
     {"--machines", "auto|split|pipeline|SxN", APP_TEXT, APP_RUN | APP_SERVE | APP_INSPECT, AT(machines), 0, 0, "Model",
      "several processes run the model together, started by mpirun or srun with the same options: each has rows of all matrices "
-     "(split) or some of the layers (pipeline), or S stages of N processes each split some of the layers (2x2); the bytes are "
-     "those of one. 'inspect' takes a number of processes, too, e.g. split:4, and shows what each would have"},
+     "(split) or some of the layers (pipeline), or S stages of N processes each split some of the layers (2x2); auto: split "
+     "where all of the model can be cut, else pipeline; the bytes are those of one. 'inspect' takes a number of processes, too, "
+     "e.g. split:4, and shows what each would have"},
     {"--split", "N,N,...", APP_TEXT, APP_RUN | APP_SERVE | APP_INSPECT, AT(split), 0, 0, "Model",
      "the share of the model that each process of --machines gets, e.g. 3,2,2,1 (default: by speed and free "
      "memory, measured at the start)"},
@@ -217,9 +218,11 @@ static const app_option options[] = {
 
     /* Generation */
     {"-n --predict --n-predict", "N", APP_I32, APP_IMATRIX, AT(n_predict), -1, 1 << 20, "Text",
-     "with -md: number of tokens to generate after each window (default: 128)"},
-    {"-n --predict --n-predict", "N", APP_I32, GENERATES, AT(n_predict), -2, INT32_MAX, "Generation",
-     "maximum number of tokens to generate; -1: until the answer ends or the context is full"},
+     "with -md: number of tokens to generate after each window; -1: 128 (default: 128)"},
+    {"-n --predict --n-predict", "N", APP_PREDICT, GENERATES & ~COMPARES, AT(n_predict), 0, 0, "Generation",
+     "maximum number of tokens to generate; -1: until the answer ends or the context is full; -2: the same"},
+    {"-n --predict --n-predict", "N", APP_PREDICT, COMPARES, AT(n_predict), 0, 0, "Generation",
+     "maximum number of tokens of each answer (default: 128, for bench study --quick 48)"},
     {"--ignore-eos", NULL, APP_FLAG, SPECULATES, AT(ignore_eos), 0, 0, "Generation",
      "do not stop where the model ends its answer"},
     {"-r --stop --reverse-prompt", "TEXT", APP_TEXTS, APP_RUN, AT(stop), 0, 0, "Generation",
@@ -327,8 +330,8 @@ static const app_option options[] = {
      "nld: an adapter (GGUF) that is applied in drafts alone"},
     {"--spec-types", "LIST", APP_SPEC_TYPES, APP_BENCH_SPEC, AT(bench.spec_types), 0, 0, "Speculation",
      "drafters to compare with plain decoding (default: ngram, and -md, the model's MTP blocks or the drafter head beside it)"},
-    {"--spec-draft-n-max --draft-max --draft --draft-n", "N", APP_U32, APP_RUN | APP_SERVE, AT(session.spec.n_max), 1,
-     AERIE_MAX_DRAFT, "Speculation", "maximum number of tokens drafted ahead"},
+    {"--spec-draft-n-max --draft-max --draft --draft-n", "N", APP_U32, APP_RUN | APP_SERVE, AT(session.spec.n_max), 0,
+     AERIE_MAX_DRAFT, "Speculation", "maximum number of tokens drafted ahead; 0: no drafts, as with --spec-type none"},
     {"--spec-draft-n-max --draft-max --draft --draft-n", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(bench.n_maxes), 1,
      AERIE_MAX_DRAFT,
      "Speculation", "maximum number of tokens drafted ahead"},
@@ -375,7 +378,7 @@ static const app_option options[] = {
     {"--hier-draft", "FILE", APP_TEXTS, SPECULATES, AT(hier.files), 0, 0, "Speculation",
      "hier: drafter of the model of -md: a drafter head or another model; given again: drafter of that model"},
     {"--hier-type", "TYPE", APP_SPEC_TYPE, SPECULATES, AT(hier.type), 0, 0, "Speculation",
-     "hier: drafter of the last model, with the values of --spec-type (default: auto, the last --hier-draft or n-grams)"},
+     "hier: drafter of the last model, with the values of --spec-type (default: auto, which is the last --hier-draft, or n-grams)"},
     {"--spec-min-draft-length", "N", APP_U32, SPECULATES, AT(session.spec.min_draft_length), 0, AERIE_MAX_DRAFT, "Speculation",
      "hier: do not extend a draft that has N tokens; 0: 6"},
     {"--eagle-num-iter", "N", APP_U32, SPECULATES, AT(hier.n_iter), 1, AERIE_MAX_DRAFT, "Speculation",
@@ -443,7 +446,7 @@ static const app_option options[] = {
     {"--max-requests-per-key", "N", APP_U32, APP_LISTENS, AT(serve.max_per_key), 0, 1 << 16, "Server",
      "maximum number of answers at once for one API key; others get 429; 0: no limit"},
     {"--max-body", "MIB", APP_U32, APP_LISTENS, AT(serve.max_body), 1, 1024, "Server",
-     "maximum size of a request's body; default: 8, or 64 where a model reads images"},
+     "maximum size of a request's body (default: 8, or 64 where a model reads images)"},
     {"--max-images", "N", APP_U32, APP_SERVE, AT(serve.max_images), 1, 1024, "Server", "maximum number of images in a request"},
     {"--image-process", NULL, APP_FLAG, APP_SERVE, AT(serve.image_process), 0, 0, "Server",
      "decode each image in a process of its own, which can open nothing and has limits of memory and time: for images of "

@@ -63,9 +63,49 @@ const char *app_nearest(const char *text, const char *best, const char *candidat
 
 /* ---- Options --------------------------------------------------------------------------------------- */
 
-static int belongs_to_others(const app_command *command, const char *name, size_t n, unsigned commands)
+/* What a command takes instead of an option that people expect of it. */
+static const struct {
+    unsigned commands;
+    const char *names, *instead;
+} replaced[] = {
+    {APP_TEMPLATE, "-p --prompt -f", "a template is given a conversation: --messages FILE, or --messages - for standard input, "
+     "with [{\"role\": \"user\", \"content\": \"...\"}]"},
+    {APP_SERVE, "-p --prompt -f", "prompts come with the requests of clients"},
+    {APP_SERVE, "--image", "images come with the requests of clients"},
+    {APP_RUN | APP_BENCH, "--host --port", "'aerie serve' is what listens"},
+    {APP_ROUTER, "-m --model", "models are given to the servers behind the router"},
+};
+
+static const char *instead_of(const app_command *command, const char *name, size_t n)
 {
-    char who[256] = "";
+    char known[64];
+    for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++) {
+        if (!(replaced[i].commands & command->bit)) continue;
+        for (size_t k = 0; app_name_at(replaced[i].names, k, known); k++)
+            if (strlen(known) == n && memcmp(known, name, n) == 0) return replaced[i].instead;
+    }
+    return NULL;
+}
+
+/* The commands that take an option of this name, of which the table may have several. */
+static unsigned owners(const char *name, size_t n)
+{
+    unsigned commands = 0;
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        const unsigned bit = app_command_at(i)->bit;
+        if (app_option_find(name, n, bit) < app_n_options()) commands |= bit;
+    }
+    return commands;
+}
+
+static int belongs_to_others(const app_command *command, const char *name, size_t n)
+{
+    char who[512] = "";
+    const unsigned commands = owners(name, n);
+    const char *instead = instead_of(command, name, n);
+    if (instead)
+        return app_error(APP_USAGE, "'%s' has no option '%.*s': %s; see 'aerie help %s'", command->name, (int)n, name, instead,
+                         command->name);
     for (size_t i = 0; i < app_n_commands(); i++) {
         if (!(commands & app_command_at(i)->bit)) continue;
         const size_t used = strlen(who);
@@ -105,8 +145,7 @@ static const char *nearest_option(const app_command *command, const char *text, 
 int app_unknown_option(const app_command *command, const char *name, size_t n)
 {
     char text[64], known[64];
-    const size_t other = app_option_find(name, n, ~0u);
-    if (other < app_n_options()) return belongs_to_others(command, name, n, app_option_at(other)->commands);
+    if (owners(name, n)) return belongs_to_others(command, name, n);
     const app_foreign *f = app_foreign_option(name, n);
     if (f) return foreign_option(command, f, name, n);
     snprintf(text, sizeof text, "%.*s", (int)(n < 63 ? n : 63), name);

@@ -102,7 +102,7 @@ int app_run(const app_options *options)
     const bool prompted = options->prompts.n || options->file || options->prompts_file || options->chat.messages;
     app_prompts prompts = {0};
     app_models models = {0};
-    if (!options->model) return app_error(APP_USAGE, "'run' needs a model: -m FILE (or AERIE_MODEL)");
+    if (!options->model) return app_error_no_model(options);
     int no_cache = app_cache_check(options);
     if (!no_cache) no_cache = app_lookup_check(options);
     if (no_cache) return no_cache;

@@ -165,6 +165,12 @@ static int open_socket(serve_server *server)
     errno = 0;
     for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next) fd = listen_at(server, a);
     freeaddrinfo(list);
+    if (fd < 0 && errno == EADDRNOTAVAIL)
+        return app_error(-1, "cannot listen on %s: it is not an address of this machine; --host takes one that is, or 0.0.0.0 "
+                         "(:: for IPv6) for all of them", host);
+    if (fd < 0 && errno == EACCES)
+        return app_error(-1, "cannot listen on %s port %s: %s; ports from 1024 need no rights: --port 8080", host, port,
+                         strerror(errno));
     if (fd < 0) return app_error(-1, "cannot listen on %s port %s: %s; --port chooses another", host, port, strerror(errno));
     const char *open = strchr(host, ':') ? "[" : "", *end = *open ? "]" : "";
     app_note("listening on http://%s%s%s:%u", open, host, end, port_of(fd));

@@ -237,10 +237,18 @@ static int load_hierarchy(app_models *models, const app_options *options)
     return bad;
 }
 
+int app_error_no_model(const app_options *options)
+{
+    const app_command *c = options->command;
+    const bool first = strncmp(c->arguments, "[MODEL", 6) == 0;
+    return app_error(APP_USAGE, "'%s' needs a model: -m FILE%s%s%s (or AERIE_MODEL). FILE is a GGUF file or a name that 'aerie pull' "
+                     "takes; 'make model' in aerie's source tree downloads a small one", c->name, first ? ", or aerie " : "",
+                     first ? c->name : "", first ? " FILE ..." : "");
+}
+
 static int check_model(const app_options *options)
 {
-    if (!options->model)
-        return app_error(APP_USAGE, "'%s' needs a model: -m FILE (or AERIE_MODEL)", options->command->name);
+    if (!options->model) return app_error_no_model(options);
     return *options->model ? APP_DONE : app_error(APP_USAGE, "-m names no file; found ''");
 }
 
@@ -256,6 +264,11 @@ static int fail_no_drafter(const app_options *options, aerie_spec_type type)
         return app_error(APP_USAGE,
                          "--spec-type %s needs a drafter head: -md FILE, or MODEL-%s.gguf beside the model; there is "
                          "none beside %s", aerie_spec_type_name(type), beside, options->model);
+    if (type == AERIE_SPEC_MTP)
+        return app_error(APP_USAGE,
+                         "--spec-type %s needs MTP blocks, but %s has none, and there is no MODEL-mtp.gguf beside it; -md FILE "
+                         "names a file with them, --spec-type auto drafts with what there is", aerie_spec_type_name(type),
+                         options->model);
     return app_error(APP_USAGE, "--spec-type %s needs a drafter head: -md FILE", aerie_spec_type_name(type));
 }
 
@@ -305,6 +318,7 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     const int bad_model = check_model(options);
     if (bad_model) return bad_model;
     char *found = NULL;
+    bool no_blocks = false;
     aerie_error error = {0};
     int bad = APP_DONE;
     const char *draft = with_draft ? options->draft_model : NULL;
@@ -315,14 +329,16 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
                                                       draft ? AERIE_SPEC_AUTO : type, &error),
                          &error);
     if (!bad && with_draft && !draft && type != AERIE_SPEC_AUTO) { /* asked for by name */
-        draft = found ? found : type == AERIE_SPEC_MTP ? options->model : NULL;
-        if (!draft) bad = fail_no_drafter(options, type);
+        draft = found;
+        no_blocks = !draft && type == AERIE_SPEC_MTP; /* said once the model is known to be one */
+        if (!draft && !no_blocks) bad = fail_no_drafter(options, type);
     }
     const bool is_head = draft && (draft == found || type == AERIE_SPEC_MTP || aerie_file_is_drafter_head(draft));
     if (!bad) bad = app_format_read(&models->format, options);
     /* each process of a group has a part of the weights */
     if (!bad && !options->machines) bad = check_memory(options, draft && !is_head);
     if (!bad) bad = load_one(&models->model, options->model, options, false);
+    if (!bad && no_blocks) bad = fail_no_drafter(options, type);
     if (!bad && aerie_model_rank(models->model, NULL)) follow(models, options);
     if (!bad && is_head) bad = app_report(APP_LOADING, load_head(&models->head, models->model, draft, options, &error), &error);
     else if (!bad && draft) bad = load_one(&models->draft, draft, options, true);

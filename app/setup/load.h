@@ -46,6 +46,8 @@ int app_model_load(app_models *models, const app_options *options);
 /* Loads only the vocabulary of -m. */
 int app_vocabulary_load(app_models *models, const app_options *options);
 
+/* Says that the command was given no model, and where one comes from. */
+int app_error_no_model(const app_options *options);
 /* Fails with a message if the model works only with ids, because aerie does not know its tokenizer. */
 int app_need_text(const app_models *models, const app_options *options);
 

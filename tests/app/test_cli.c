@@ -85,7 +85,7 @@ static void wrong_command_lines(void **state)
         {"run -ctk i16", "--cache-type-k is i16 and --cache-type-v f16", "not given"},
         {"run -ctk i16/q8_0 -ctv i16", "--cache-type-k is i16/q8_0", "--cache-type-v i16"},
         {"run -ctv q8_0", "--cache-type-k is f16 and --cache-type-v q8_0", "not given"},
-        {"run --spec-draft-n-max 65", "from 1 to 64", "'65'"},
+        {"run --spec-draft-n-max 65", "from 0 to 64", "'65'"},
         {"run --spec-draft-n-min 5 --spec-draft-n-max 4", "--spec-draft-n-min 5", "4"},
         {"run --spec-tree maybe", "takes one of off, auto", "'maybe'"},
         {"run --ids=1", "--ids takes no value", "'1'"},

@@ -284,8 +284,31 @@ static void defaults_mean_something(void **state)
     assert_null(strstr(cli_last.out, "(default: -1)"));
     for (size_t i = 0; i < app_n_commands(); i++) {
         cli("$A help %s", app_command_at(i)->name);
+        if (strstr(cli_last.out, "4294967295")) fail_msg("%s", cli_last.out);
         if (strstr(cli_last.out, "(default: )") || strstr(cli_last.out, "(default: that"))
             fail_msg("%s: %s", app_command_at(i)->name, cli_last.out);
+    }
+}
+
+/* Each option has one default, and none is a number that only the program knows. */
+static void options_have_one_default(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        cli("$A help %s --all", app_command_at(i)->name);
+        assert_null(strstr(cli_last.out, "4294967295"));
+        for (const char *at = cli_last.out, *end; (at = strstr(at, "\n  -")); at = end) {
+            end = strstr(at + 1, "\n  -"); /* the next option */
+            if (!end) end = at + strlen(at);
+            const char *one = strstr(at, "default: "), *two = one ? strstr(one + 1, "default: ") : NULL;
+            if (two && two < end) fail_msg("%s: %.*s", app_command_at(i)->name, (int)(end - at), at);
+        }
+    }
+    cli("$A --man");
+    assert_null(strstr(cli_last.out, "4294967295"));
+    for (const char *at = cli_last.out; (at = strstr(at, "\n.TP\n")); at++) {
+        const char *end = strstr(at + 1, "\n.TP\n"), *one = strstr(at, "(default: "), *two = one ? strstr(one + 1, "(default: ") : NULL;
+        if (end && two && two < end) fail_msg("%.*s", (int)(end - at), at);
     }
 }
 
@@ -311,6 +334,7 @@ int main(void)
         cmocka_unit_test(advice_is_not_stale),
         cmocka_unit_test(help_on_anything),
         cmocka_unit_test(defaults_mean_something),
+        cmocka_unit_test(options_have_one_default),
         cmocka_unit_test(version_has_a_commit),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);

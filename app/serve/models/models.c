@@ -124,6 +124,31 @@ static int choose_default(serve_models *models)
                      models->n, models->items[0].name);
 }
 
+static int check_file(const char *path)
+{
+    if (!path || strcmp(path, "-") == 0 || access(path, R_OK) == 0) return APP_DONE;
+    return app_error(APP_BAD_FILE, "%s: cannot open: %s", path, strerror(errno));
+}
+
+/* Finds what keeps the first model from being loaded before the server says that it listens, as far as that takes no time. */
+static int check_files(const serve_model *m)
+{
+    const app_options *o = m->server->options;
+    aerie_session_params session = o->session;
+    aerie_memory_plan p;
+    aerie_error error = {0};
+    session.spec.type = AERIE_SPEC_NONE;
+    session.spec.draft_model = NULL;
+    int bad = check_file(m->path);
+    if (!bad && !o->machines) /* each process of a group holds a part */
+        bad = app_report(APP_LOADING, aerie_memory_plan_get(m->path, &o->model_params, &session, &p, sizeof p, &error), &error);
+    if (!bad) bad = check_file(o->draft_model);
+    if (!bad) bad = check_file(o->mmproj);
+    if (!bad) bad = check_file(o->chat.template_file);
+    for (size_t i = 0; !bad && i < o->loras.n; i++) bad = check_file(o->loras.items[i].path);
+    return bad;
+}
+
 int serve_models_create(serve_models *models, serve_server *server)
 {
     const app_serve_options *o = server->o;
@@ -135,7 +160,8 @@ int serve_models_create(serve_models *models, serve_server *server)
     clock_gettime(CLOCK_REALTIME, &now);
     models->created = (double)now.tv_sec;
     if (!o->models.n && !o->models_dir)
-        return app_error(APP_USAGE, "'serve' needs a model: -m FILE (or AERIE_MODEL), or --models-dir");
+        return app_error(APP_USAGE, "'serve' needs a model: -m FILE, or aerie serve FILE (or AERIE_MODEL), or --models-dir DIR. FILE is "
+                         "a GGUF file or a name that 'aerie pull' takes");
     if (o->alias && (o->models.n != 1 || o->models_dir)) return app_error(APP_USAGE, "--alias names the model of a single -m");
     if (o->alias && !*o->alias) return app_error(APP_USAGE, "--alias gives an empty name");
     for (size_t i = 0; !bad && i < o->models.n; i++) bad = add_given(models, o->models.items[i], o->alias);
@@ -157,6 +183,7 @@ int serve_models_create(serve_models *models, serve_server *server)
         pthread_mutex_init(&models->items[i].embed_lock, NULL);
         pthread_cond_init(&models->items[i].changed, NULL);
     }
+    if (!bad && o->models.n) bad = check_files(&models->items[0]);
     if (!bad && o->models.n) { /* set at the start, so that /health does not report success too early */
         models->items[0].state = SERVE_LOADING;
         models->items[0].startup = true;

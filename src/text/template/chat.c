@@ -5,6 +5,9 @@
  */
 #include "text/template/chat.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "text/template/jinja.h"
 #include "text/template/value_json.h"
 
@@ -210,6 +213,34 @@ static aerie_status render(const char *template_text, size_t n_template, ae_valu
     return named(status, options, error);
 }
 
+/* Whether the sentence is a template's "a 'dict' has no 'KEY'". */
+static bool is_about(const char *sentence, const char *key)
+{
+    char end[64];
+    const size_t n = strlen(sentence), n_end = (size_t)snprintf(end, sizeof end, "a 'dict' has no '%s'", key);
+    return n >= n_end && strcmp(sentence + n - n_end, end) == 0;
+}
+
+/* A template that failed because a dict lacks a member: if it may be a message, the error names that first, since whoever wrote the
+ * messages can change them, and not the template. */
+static aerie_status name_message(aerie_status status, ae_value list, const char *name, aerie_error *error)
+{
+    static const char *const keys[] = {"role", "content", "tool_call_id", "name"}; /* the last two: of results of tools */
+    char sentence[sizeof error->text];
+    if (status != AERIE_ERROR_FORMAT || !error || error->status != status) return status;
+    memcpy(sentence, error->text, sizeof sentence);
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+        if (!is_about(sentence, keys[k])) continue;
+        for (size_t i = 0; i < list.as.array->n; i++) {
+            const ae_value *role = member(list.as.array->items[i], "role");
+            const bool result = role && role->kind == AE_VALUE_STRING && ae_string_is(role->as.string, "tool");
+            if (member(list.as.array->items[i], keys[k]) || (k > 1 && !result)) continue;
+            return ae_fail(error, status, "%s: messages[%zu] has no \"%s\" (%s)", name, i, keys[k], sentence);
+        }
+    }
+    return status;
+}
+
 aerie_status ae_chat_render(const char *template_text, const ae_chat_message *messages, size_t n_messages,
                             const ae_chat_options *options, ae_buf *out, aerie_error *error)
 {
@@ -238,7 +269,8 @@ aerie_status ae_chat_render_json(const char *template_text, size_t n_template, a
         status = ae_fail_memory(error, "the messages of a chat", heap.arena.used_bytes);
     if (status == AERIE_OK) status = put_options(&heap, root, tools, kwargs, options, error);
     if (status == AERIE_OK)
-        status = render(template_text, n_template, &heap, root, list.as.array->n, options, out, error);
+        status = name_message(render(template_text, n_template, &heap, root, list.as.array->n, options, out, error), list,
+                              messages.name, error);
     ae_value_heap_free(&heap);
     return status;
 }
