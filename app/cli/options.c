@@ -140,8 +140,8 @@ static int wrong(const char *name, const app_option *o, const char *text)
                          text);
     }
     if (o->type == APP_PREDICT)
-        return app_error(APP_USAGE, "%s takes a whole number from 1, or -1 or -2: until the answer ends or the context is full; "
-                         "found '%s'", name, text);
+        return app_error(APP_USAGE, "%s takes a whole number from 1, or -1 or -2: until the answer ends or the context is "
+                         "full; found '%s'", name, text);
     if (o->type == APP_ON_OFF) return app_error(APP_USAGE, "%s takes on or off; found '%s'", name, text);
     if (o->type == APP_COUNT)
         return app_error(APP_USAGE, "%s takes a whole number from %.0f to %.0f, or -1; found '%s'", name, o->min, o->max, text);

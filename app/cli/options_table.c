@@ -378,7 +378,7 @@ static const app_option options[] = {
     {"--hier-draft", "FILE", APP_TEXTS, SPECULATES, AT(hier.files), 0, 0, "Speculation",
      "hier: drafter of the model of -md: a drafter head or another model; given again: drafter of that model"},
     {"--hier-type", "TYPE", APP_SPEC_TYPE, SPECULATES, AT(hier.type), 0, 0, "Speculation",
-     "hier: drafter of the last model, with the values of --spec-type (default: auto, which is the last --hier-draft, or n-grams)"},
+     "hier: drafter of the last model, with the values of --spec-type (default: auto: the last --hier-draft, or n-grams)"},
     {"--spec-min-draft-length", "N", APP_U32, SPECULATES, AT(session.spec.min_draft_length), 0, AERIE_MAX_DRAFT, "Speculation",
      "hier: do not extend a draft that has N tokens; 0: 6"},
     {"--eagle-num-iter", "N", APP_U32, SPECULATES, AT(hier.n_iter), 1, AERIE_MAX_DRAFT, "Speculation",

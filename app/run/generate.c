@@ -189,7 +189,10 @@ json_t *app_json_answer(const app_generation *g, size_t i)
     const app_answer *a = &g->answers[i];
     const aerie_error *error = &g->stats[i].error;
     if (error->status != AERIE_OK) return json_pack("{s:o}", "error", app_json_text(error->text, strlen(error->text)));
-    json_t *json = json_pack("{s:o, s:o, s:o}", "text", app_json_text(a->text.data, a->text.n), "ids",
+    const aerie_stop stop = g->stats[i].stop;
+    const bool cut = stop == AERIE_STOP_LENGTH || stop == AERIE_STOP_CONTEXT || stop == AERIE_STOP_DEAD_END;
+    const size_t part = cut ? app_utf8_incomplete(a->text.data, a->text.n) : 0; /* of a character; "ids" has all of it */
+    json_t *json = json_pack("{s:o, s:o, s:o}", "text", app_json_text(a->text.data, a->text.n - part), "ids",
                              app_json_ids(a->ids, a->n_ids), "stats", app_json_stats(&g->stats[i]));
     if (g->options->n_logprobs) app_json_put(json, "logprobs", logprobs_json(g->models, a));
     if (g->show != APP_SHOW_LINES) return json;

@@ -36,6 +36,7 @@ const serve_route serve_routes[] = {
     {"POST", "/completion", serve_post_native, SERVE_FOR_KEYS},
     {"POST", "/infill", serve_post_infill, SERVE_FOR_KEYS},
     {"POST", "/v1/responses", serve_post_responses, SERVE_FOR_KEYS},
+    {"POST", "/v1/responses/input_tokens", serve_post_input_tokens, SERVE_FOR_KEYS},
     {"POST", "/v1/messages", serve_post_messages, SERVE_FOR_KEYS},
     {"POST", "/v1/messages/count_tokens", serve_post_count, SERVE_FOR_KEYS},
     {"POST", "/api/chat", serve_post_ollama_chat, SERVE_FOR_KEYS},
@@ -43,6 +44,12 @@ const serve_route serve_routes[] = {
     {"GET", "/api/tags", serve_get_tags, SERVE_FOR_KEYS},
     {"GET", "/api/ps", serve_get_running, SERVE_FOR_KEYS},
     {"POST", "/api/show", serve_post_show, SERVE_FOR_KEYS},
+    {"POST", "/api/pull", serve_ollama_store, SERVE_FOR_KEYS},
+    {"POST", "/api/push", serve_ollama_store, SERVE_FOR_KEYS},
+    {"POST", "/api/create", serve_ollama_store, SERVE_FOR_KEYS},
+    {"POST", "/api/copy", serve_ollama_store, SERVE_FOR_KEYS},
+    {"DELETE", "/api/delete", serve_ollama_store, SERVE_FOR_KEYS},
+    {"POST", "/api/blobs/*", serve_ollama_store, SERVE_FOR_KEYS},
     {"GET", "/api/version", serve_get_version, SERVE_FOR_KEYS},
     {"POST", "/api/embed", serve_post_ollama_embed, SERVE_FOR_KEYS},
     {"POST", "/api/embeddings", serve_post_ollama_embeddings, SERVE_FOR_KEYS},
@@ -71,6 +78,20 @@ const serve_route *serve_route_find(const serve_service *service, const char *me
         *allow = *allow ? "GET, POST" : r->method;
     }
     return NULL;
+}
+
+const char *serve_route_nearest(const serve_service *service, const char *path)
+{
+    static const char base[] = "/v1";
+    const size_t n_base = sizeof base - 1;
+    const char *best = NULL, *rest = path + n_base;
+    if (strncmp(path, base, n_base)) rest = NULL;
+    for (const serve_route *r = service->routes; r < service->routes + service->n_routes; r++) {
+        if (strchr(r->path, '*') || r->access == SERVE_FOR_ALL) continue;
+        if (rest && strcmp(rest, r->path) == 0) return r->path; /* an address that ends in /v1, before a whole path */
+        best = app_nearest(path, best, r->path);
+    }
+    return best;
 }
 
 serve_error_shape *serve_route_shape(const char *path)

@@ -241,9 +241,9 @@ int app_error_no_model(const app_options *options)
 {
     const app_command *c = options->command;
     const bool first = strncmp(c->arguments, "[MODEL", 6) == 0;
-    return app_error(APP_USAGE, "'%s' needs a model: -m FILE%s%s%s (or AERIE_MODEL). FILE is a GGUF file or a name that 'aerie pull' "
-                     "takes; 'make model' in aerie's source tree downloads a small one", c->name, first ? ", or aerie " : "",
-                     first ? c->name : "", first ? " FILE ..." : "");
+    return app_error(APP_USAGE, "'%s' needs a model: -m FILE%s%s%s (or AERIE_MODEL). FILE is a GGUF file or a name that "
+                     "'aerie pull' takes; 'make model' in aerie's source tree downloads a small one", c->name,
+                     first ? ", or aerie " : "", first ? c->name : "", first ? " FILE ..." : "");
 }
 
 static int check_model(const app_options *options)

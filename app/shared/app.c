@@ -42,6 +42,16 @@ size_t app_utf8_char(const char *text, size_t n, uint32_t *code)
     return length;
 }
 
+size_t app_utf8_incomplete(const char *text, size_t n)
+{
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        const unsigned char c = (unsigned char)text[n - back];
+        if (c < 0x80) return 0;
+        if (c >= 0xc0) return (c >= 0xf0 ? 4u : c >= 0xe0 ? 3u : 2u) > back ? back : 0;
+    }
+    return 0;
+}
+
 /* Returns whether a character moves the cursor, changes colours or reorders text. */
 static bool is_unsafe(uint32_t c)
 {

@@ -67,6 +67,8 @@ int app_report(app_stage stage, aerie_status status, const aerie_error *error);
 void app_escape(FILE *stream, const char *text, size_t n);
 /* Returns the length of the well-formed UTF-8 character at text[0..n), and its code point in *code; 0 if there is none. */
 size_t app_utf8_char(const char *text, size_t n, uint32_t *code);
+/* Returns the bytes of an incomplete character at the end of text[0..n): 0 to 3. */
+size_t app_utf8_incomplete(const char *text, size_t n);
 
 /* ---- Standard output --------------------------------------------------------------------------- */
 

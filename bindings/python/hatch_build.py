@@ -16,6 +16,9 @@ if not os.path.isdir(ROOT):
 
 
 def version():
+    if not os.path.exists(os.path.join(ROOT, "CMakeLists.txt")):
+        raise SystemExit(f"aerie: {HERE} is a copy of the package alone, without the sources of the library; install from a "
+                         "whole source tree of aerie (pip install ./bindings/python there), from a source archive or a wheel")
     with open(os.path.join(ROOT, "CMakeLists.txt"), encoding="utf-8") as file:
         return re.search(r"project\(aerie VERSION ([0-9.]+)", file.read()).group(1)
 

@@ -307,7 +307,8 @@ static void options_have_one_default(void **state)
     cli("$A --man");
     assert_null(strstr(cli_last.out, "4294967295"));
     for (const char *at = cli_last.out; (at = strstr(at, "\n.TP\n")); at++) {
-        const char *end = strstr(at + 1, "\n.TP\n"), *one = strstr(at, "(default: "), *two = one ? strstr(one + 1, "(default: ") : NULL;
+        const char *end = strstr(at + 1, "\n.TP\n"), *one = strstr(at, "(default: ");
+        const char *two = one ? strstr(one + 1, "(default: ") : NULL;
         if (end && two && two < end) fail_msg("%.*s", (int)(end - at), at);
     }
 }

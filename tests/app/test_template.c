@@ -139,7 +139,7 @@ static void what_is_wrong_is_said(void **state)
         {"--file m.gguf --messages m.json", 3, "m.gguf", ""},
         {"--file need.jinja --messages lacking", 3, "lacking: messages[1] has no \"content\"", "need.jinja: template line 1"},
         {"--file need.jinja --messages - < rolls", 3, "standard input: messages[0] has no \"role\"", ""},
-        {"--file t.jinja -p hello", 2, "'template' has no option '-p': a template is given a conversation: --messages FILE", ""},
+        {"--file t.jinja -p hello", 2, "'template' has no option '-p': a template is given a conversation: --messages", ""},
         {"-m t.jinja --messages m.json", 3, "t.jinja", ""},
         {"--file endless.jinja --messages m.json", 3, "endless.jinja: template line 1, column", "too many steps"},
         {"--file range.jinja --messages m.json", 3, "range.jinja: template line 1, column", "range gives more than"},
@@ -153,7 +153,8 @@ static void what_is_wrong_is_said(void **state)
         "{ head -c 128 /dev/zero | tr '\\0' '['; echo '[]'; head -c 128 /dev/zero | tr '\\0' ']'; } > deep; "
         "head -c 1000000 /dev/zero | tr '\\0' '[' > deeper");
     cli("echo '{%% for m in messages %%}{{ m.role + m.content }}{%% endfor %%}' > need.jinja; "
-        "echo '[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"user\"}]' > lacking; echo '[{\"content\": \"a\"}]' > rolls");
+        "echo '[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"user\"}]' > lacking; "
+        "echo '[{\"content\": \"a\"}]' > rolls");
     cli("printf 'x\\n{{ 1 + 1 2 }}' > syntax.jinja; printf 'x\\n\\n  \\303\\274 {{ [nothing.x] }}' > undefined.jinja; "
         "printf 'ab\\374' > latin1.jinja; head -c 3000 /dev/urandom > m.gguf; "
         "echo '{% if messages|length > 1 %}{{ raise_exception(\"Only 1 message, please\\n(found \" ~ messages|length ~ \")\") "

@@ -117,6 +117,13 @@ class Dialects(unittest.TestCase):
             {"role": "tool", "tool_call_id": "1", "content": "sunny"}]
         self.post("/v1/chat/completions", {"messages": history, "tools": [TOOL], "max_tokens": 4})
 
+    def test_tokens_of_responses_are_counted(self):
+        body = {"input": [{"role": "user", "content": "Hi there"}], "instructions": "Be kind."}
+        used = self.post("/v1/responses", {**body, "max_output_tokens": 1}).json["usage"]["input_tokens"]
+        self.assertEqual(self.post("/v1/responses/input_tokens", body).json,
+                         {"object": "response.input_tokens", "input_tokens": used})
+        self.post("/v1/responses/input_tokens", {"input": 5}, 400)
+
     def test_responses(self):
         body = {"model": "m", "input": "Hi there", "max_output_tokens": 16, "temperature": 0}
         a = self.post("/v1/responses", body).json

@@ -351,14 +351,21 @@ class Limits(unittest.TestCase):
                 s.process.kill()
                 s.stop()
             self.assertIn(text, s.log)
+            return s
         m = os.path.join(rig.FOLDER, "m.gguf")
         refused(2, "needs a model")
         refused(2, "names no file", "-m", "")
         refused(2, "same name", "-m", m, "-m", m)
-        refused(3, "missing.gguf", "-m", "missing.gguf")
+        for missing in (("-m", "missing.gguf"), ("-m", m, "-md", "missing.gguf"), ("-m", m, "--mmproj", "missing.gguf"),
+                        ("-m", m, "--lora", "missing.gguf"), ("-m", m, "--chat-template-file", "missing.gguf"),
+                        ("-m", os.path.join(rig.FOLDER, "text.txt"))):
+            with open(os.path.join(rig.FOLDER, "text.txt"), "w") as f:
+                f.write("no model")
+            s = refused(3, os.path.basename(missing[-1]), *missing)
+            self.assertNotIn("listening", s.log)
         refused(3, "--models-dir", "--models-dir", os.path.join(rig.FOLDER, "missing"))
         refused(2, "--alias", "-m", m, "-m", "x=" + m, "--alias", "y")
-        refused(1, "cannot listen", "-m", m, "--host", "192.0.2.1")
+        refused(1, "cannot listen on 192.0.2.1: it is not an address of this machine; --host", "-m", m, "--host", "192.0.2.1")
         refused(1, "--host", "-m", m, "--host", "no such host")
         refused(1, "cannot listen", "-m", m, "--host", os.path.join(rig.FOLDER, "missing", "x.sock"))
         refused(2, "--reasoning-format", "-m", m, "--reasoning-format", "x")

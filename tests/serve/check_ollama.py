@@ -50,6 +50,94 @@ class Ollama(unittest.TestCase):
             s.post("/api/generate", {"model": "m", "keep_alive": -1})
             self.assertGreater(stamp(s.get("/api/ps").json["models"][0]["expires_at"]).year, 2200)
 
+    def test_a_model_without_a_template_continues_the_prompt(self):
+        body = {"model": "m", "prompt": "a b a b", "stream": False, "options": {"temperature": 0, "num_predict": 12}}
+        laid_out = {"messages": [{"role": "user", "content": "a b a b"}], "max_tokens": 12, "temperature": 0}
+        with Server("--override-kv", "tokenizer.chat_template=str:") as s:
+            plain = s.post("/completion", {"prompt": "a b a b", "n_predict": 12, "temperature": 0}).json["content"]
+            for more in ({}, {"raw": True}, {"system": "x"}, {"think": False}):
+                self.assertEqual(s.post("/api/generate", {**body, **more}).json["response"], plain)
+            lines = [json.loads(x) for x in s.post("/api/generate", {**body, "stream": True}).body.splitlines()]
+            self.assertEqual("".join(x["response"] for x in lines), plain)
+            chat = s.post("/v1/chat/completions", laid_out).json["choices"][0]["message"]["content"]
+            self.assertNotEqual(chat, plain)
+            self.assertEqual(s.logged("/api/generate continues the prompt as it is"), 1)
+        with Server("--override-kv", "tokenizer.chat_template=str:", "--chat-template", "chatml") as s:
+            self.assertEqual(s.post("/api/generate", body).json["response"],
+                             s.post("/v1/chat/completions", laid_out).json["choices"][0]["message"]["content"])
+
+    def test_the_store_is_not_the_servers(self):
+        with Server() as s:
+            for name in ("m", "m:latest"):
+                self.assertEqual(s.post("/api/pull", {"model": name}).json, {"status": "success"})
+            for method, path, body, words in (
+                    ("POST", "/api/pull", {"model": "llama3.2"}, "'aerie pull NAME'"),
+                    ("POST", "/api/pull", b"{", "aerie pull"), ("POST", "/api/push", {"model": "m"}, "uploads no"),
+                    ("POST", "/api/create", {"model": "m"}, "aerie convert"),
+                    ("POST", "/api/copy", {"source": "m"}, "-m NAME=FILE"),
+                    ("DELETE", "/api/delete", {"model": "m"}, "'aerie rm NAME'"),
+                    ("POST", "/api/blobs/sha256:0", b"x", "takes no files")):
+                a = s.call(method, path, body)
+                self.assertEqual((a.status, list(a.json)), (501, ["error"]), a.body)
+                self.assertIn(words, a.error)
+
+    def test_names_that_are_nearly_right(self):
+        with Server("-m", "other=" + os.path.join(rig.FOLDER, "m.gguf"), "-np", "1", "-c", "128") as s:
+            for name, words in (("othr", "did you mean 'other'?"), ("Other", "did you mean 'other'?"),
+                                ("zzz", "/v1/models lists")):
+                for path, body in (("/api/chat", {"messages": [{"role": "user", "content": "x"}]}),
+                                   ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+                                   ("/api/show", {})):
+                    a = s.post(path, {"model": name, **body})
+                    self.assertEqual(a.status, 404)
+                    self.assertIn(words, a.error)
+                self.assertIn(words, s.get("/v1/models/" + name).error)
+            for path, words in (("/v1/chat/completion", "did you mean '/v1/chat/completions'?"),
+                                ("/v1/v1/chat/completions", "did you mean '/v1/chat/completions'?"),
+                                ("/v1/completions/", "did you mean '/v1/completions'?"),
+                                ("/api/tag", "did you mean '/api/tags'?"), ("/nothing", "there is nothing at '/nothing'")):
+                a = s.post(path, {})
+                self.assertEqual(a.status, 404)
+                self.assertIn(words, a.error)
+
+    def test_no_parts_of_characters(self):
+        """An answer that its limit cuts within a character ends before it, in every dialect."""
+        schema = {"enum": ["\U0001f985\u00e9\u20ac"]}
+        turns = [{"role": "user", "content": "x"}]
+
+        def whole_texts(s, n):
+            openai = {"max_tokens": n, "temperature": 0}
+            form = {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
+            a = s.post("/v1/chat/completions", {"messages": turns, **openai, **form})
+            yield a.json["choices"][0]["message"]["content"]
+            yield s.post("/v1/completions", {"prompt": "x", **openai, "json_schema": schema}).json["choices"][0]["text"]
+            yield s.post("/completion", {"prompt": "x", "n_predict": n, "temperature": 0,
+                                         "json_schema": schema}).json["content"]
+            yield s.post("/api/chat", {"model": "m", "messages": turns, "format": {**schema, "type": "string"}, "stream": False,
+                                       "options": {"num_predict": n, "temperature": 0}}).json["message"]["content"]
+            kind = {"format": {"type": "json_schema", "name": "x", "schema": schema}}
+            a = s.post("/v1/responses", {"input": "x", "max_output_tokens": n, "temperature": 0, "text": kind}).json
+            yield "".join(c["text"] for item in a["output"] for c in item["content"])
+            a = s.post("/v1/messages", {"messages": turns, **openai, "output_config": kind}).json
+            yield "".join(c["text"] for c in a["content"])
+            a = s.post("/v1/chat/completions", {"messages": turns, **openai, **form, "stream": True})
+            yield "".join(e["choices"][0]["delta"].get("content") or "" for e in a.events if e != "[DONE]" and e["choices"])
+            a = s.post("/v1/completions", {"prompt": "x", **openai, "json_schema": schema, "stream": True})
+            yield "".join(e["choices"][0]["text"] for e in a.events if e != "[DONE]" and e["choices"])
+            a = s.post("/v1/responses", {"input": "x", "max_output_tokens": n, "temperature": 0, "text": kind, "stream": True})
+            yield "".join(e["delta"] for e in a.events if e["type"] == "response.output_text.delta")
+            a = s.post("/v1/messages", {"messages": turns, **openai, "output_config": kind, "stream": True})
+            yield "".join(e["delta"].get("text", "") for e in a.events if e["type"] == "content_block_delta")
+
+        with Server() as s:
+            all_texts = set()
+            for n in range(2, 10):
+                texts = set(whole_texts(s, n))
+                self.assertEqual(len(texts), 1, texts)
+                self.assertIn(min(texts), (json.dumps("\U0001f985\u00e9\u20ac", ensure_ascii=False)[:i] for i in range(6)))
+                all_texts |= texts
+            self.assertLess(len(all_texts), 8)  # several limits fell into one character
+
     def test_probabilities(self):
         with Server() as s:
             body = {"model": "m", "logprobs": True, "top_logprobs": 2, "options": {"temperature": 0, "num_predict": 8}}

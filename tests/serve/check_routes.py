@@ -29,7 +29,9 @@ def routes():
 FITS = {"prompt": "a", "messages": [{"role": "user", "content": "a"}], "input": "a", "content": "a", "tokens": [200],
         "query": "q", "documents": ["a", "b"], "input_prefix": "a", "input_suffix": "b", "filename": "f",
         "max_tokens": 2, "max_output_tokens": 2, "n_predict": 2, "options": {"num_predict": 2}, "temperature": 0}
-ODD = {"/lora-adapters": [], "/v1/responses": {k: v for k, v in FITS.items() if k != "prompt"}}  # routes that refuse it
+ODD = {"/lora-adapters": [], **{path: {k: v for k, v in FITS.items() if k != "prompt"}  # routes that refuse it
+                               for path in ("/v1/responses", "/v1/responses/input_tokens")}}
+STORE = {"/api/push", "/api/create", "/api/copy", "/api/delete"}  # what the server does not do
 GENERATE = {"/v1/completions", "/v1/chat/completions", "/chat/completions", "/completions", "/completion", "/infill",
             "/v1/responses", "/v1/messages", "/api/chat", "/api/generate", "/slots/0?action=save"}
 RANK = {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"}
@@ -38,6 +40,10 @@ WRONG = [None, True, -1, 0.5, "x", "", [], [[]], {}, {"a": 1}]
 
 def expected(kind, path):
     """The status of a request that fits."""
+    if path in STORE or path.startswith("/api/blobs/"):
+        return 501
+    if path == "/api/pull":
+        return 200
     if kind == "broken":
         return 500
     if kind == "decoder" and path.startswith("/slots"):

@@ -9,14 +9,14 @@
 serve_handler serve_post_chat, serve_post_completion; /* chat.c, completion.c */
 serve_handler serve_post_native, serve_post_infill;   /* llama.c */
 serve_handler serve_post_messages, serve_post_count;  /* messages.c */
-serve_handler serve_post_responses;                   /* responses.c */
+serve_handler serve_post_responses, serve_post_input_tokens; /* responses.c */
 /* info.c */
 serve_handler serve_get_health, serve_get_models, serve_get_model, serve_get_props, serve_get_page, serve_get_curve;
 serve_handler serve_get_slots, serve_post_slot; /* slots.c */
 serve_handler serve_get_lora, serve_post_lora;  /* lora.c */
 /* ollama.c */
 serve_handler serve_post_ollama_chat, serve_post_ollama_generate, serve_get_tags, serve_get_running, serve_get_version,
-    serve_post_show;
+    serve_post_show, serve_ollama_store;
 /* text.c */
 serve_handler serve_post_tokenize, serve_post_detokenize, serve_post_template;
 /* embed.c */

@@ -93,13 +93,13 @@ void serve_get_model(serve_call *call)
 {
     const char *name = call->path + strlen("/v1/models/");
     serve_models *models = call->server->models;
-    serve_error error = {.code = "model_not_found"};
+    serve_error error = {0};
     for (size_t i = 0; i < models->n; i++) {
         if (strcmp(models->items[i].name, name)) continue;
         serve_reply_json(call, 200, model_entry(models, &models->items[i]));
         return;
     }
-    serve_fail(&error, 404, "model", "there is no model '%.200s'; /v1/models lists them", name);
+    serve_models_unknown(models, name, &error);
     serve_reply_error(call, &error);
 }
 

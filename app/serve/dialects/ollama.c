@@ -216,6 +216,25 @@ static bool convert_generate(serve_ask *ask, serve_error *error)
     return serve_ask_replace(ask, body, ok, error);
 }
 
+/* Whether the layout of conversations is only what the server chose, because neither the model nor an option names one. */
+static bool has_no_template(const serve_ask *ask)
+{
+    const app_chat_options *given = &ask->server->options->chat;
+    return !ask->model->models.info.has_chat_template && !given->template_text && !given->template_file;
+}
+
+/* Reads the converted request. Without a chat template ollama's own is the prompt alone, which the model continues. */
+static bool read_generate(serve_ask *ask, serve_error *error)
+{
+    const json_t *messages = json_object_get(ask->body, "messages");
+    json_t *text = json_object_get(json_array_get(messages, json_array_size(messages) - 1), "content");
+    if (json_object_get(ask->body, "prompt")) return serve_ask_own_prompt(ask, error);
+    if (!has_no_template(ask) || !json_is_string(text)) return serve_ask_messages(ask, error); /* images need a layout */
+    if (json_object_set(ask->body, "prompt", text)) return serve_fail_memory(error);
+    serve_note_continues(ask);
+    return serve_ask_own_prompt(ask, error);
+}
+
 /* ---- Answers ---------------------------------------------------------------------------------------------------------- */
 
 /* Writes a time in RFC 3339's format; moment NULL: the current time. */
@@ -416,7 +435,8 @@ static void run(serve_call *call, bool chat)
 {
     bool lets_go;
     if (has_no_prompt(call, chat, &lets_go)) load_only(call, chat, lets_go);
-    else serve_chat_run(call, chat ? convert_chat : convert_generate, &dialect);
+    else if (chat) serve_chat_run(call, convert_chat, &dialect);
+    else serve_reply_run(call, SERVE_KIND_CHAT, convert_generate, read_generate, &dialect);
 }
 
 void serve_post_ollama_chat(serve_call *call)
@@ -547,6 +567,40 @@ static json_t *abilities_of(const serve_model *m)
     return json_pack("[s, s*, s*, s*, s*]", "completion", m->tower ? "vision" : NULL,
                      m->takes_tools ? "tools" : NULL,
                      serve_model_fills_gaps(m) ? "insert" : NULL, m->style.tags ? "thinking" : NULL);
+}
+
+/* ollama's paths that change the store of models, which this server only reads. */
+static const struct {
+    const char *path, *instead;
+} store[] = {
+    {"/api/pull", "this server downloads no models: 'aerie pull NAME' does so on its machine, and 'aerie serve NAME' or "
+     "--models-dir serves what was pulled"},
+    {"/api/push", "this server uploads no models"},
+    {"/api/create", "this server creates no models: 'aerie convert' and 'aerie quantize' do so on its machine, and a request's "
+     "own \"system\" and \"options\" replace a Modelfile's SYSTEM and PARAMETER"},
+    {"/api/copy", "this server copies no models: 'aerie serve -m NAME=FILE' gives a file another name"},
+    {"/api/delete", "this server deletes no models: 'aerie rm NAME' does so on its machine"},
+    {"/api/blobs/", "this server takes no files: models are put on its machine by 'aerie pull'"},
+};
+
+void serve_ollama_store(serve_call *call)
+{
+    serve_error error = {0};
+    json_t *body = NULL;
+    const char *name = NULL;
+    const bool pulls = strcmp(call->path, "/api/pull") == 0;
+    if (pulls) app_json_read(&body, call->body.data, call->body.n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
+    name = json_string_value(json_object_get(body, "model"));
+    if (!name) name = json_string_value(json_object_get(body, "name")); /* of older clients */
+    const bool there = pulls && name && serve_models_named(call->server->models, name);
+    json_decref(body);
+    if (there) { /* clients pull before they ask */
+        serve_reply_json(call, 200, json_pack("{s:s}", "status", "success"));
+        return;
+    }
+    for (size_t i = 0; i < sizeof store / sizeof *store; i++)
+        if (strncmp(call->path, store[i].path, strlen(store[i].path)) == 0) serve_fail(&error, 501, "", "%s", store[i].instead);
+    serve_reply_error(call, &error);
 }
 
 void serve_post_show(serve_call *call)

@@ -286,6 +286,8 @@ static bool check_head(serve_call *call)
         return serve_fail(e, 403, "", "pages from other sites may not use this server (Sec-Fetch-Site: %.20s); --cors-origins "
                           "lists origins that may", site);
     if (!serve_keys_allow(call, presented_key(call), e)) return false;
+    const char *nearest = call->route ? NULL : serve_route_nearest(call->server->service, call->path);
+    if (nearest) return serve_fail(e, 404, "", "there is nothing at '%.200s'; did you mean '%s'?", call->path, nearest);
     if (!call->route) return serve_fail(e, 404, "", "there is nothing at '%.200s'", call->path);
     if (length && strtoull(length, NULL, 10) > most)
         return serve_fail(e, 413, "", "the body has %.20s bytes; --max-body allows %zu", length, most);

@@ -141,7 +141,8 @@ static int check_files(const serve_model *m)
     session.spec.draft_model = NULL;
     int bad = check_file(m->path);
     if (!bad && !o->machines) /* each process of a group holds a part */
-        bad = app_report(APP_LOADING, aerie_memory_plan_get(m->path, &o->model_params, &session, &p, sizeof p, &error), &error);
+        bad = app_report(APP_LOADING, aerie_memory_plan_get(m->path, &o->model_params, &session, &p, sizeof p, &error),
+                         &error);
     if (!bad) bad = check_file(o->draft_model);
     if (!bad) bad = check_file(o->mmproj);
     if (!bad) bad = check_file(o->chat.template_file);
@@ -160,8 +161,8 @@ int serve_models_create(serve_models *models, serve_server *server)
     clock_gettime(CLOCK_REALTIME, &now);
     models->created = (double)now.tv_sec;
     if (!o->models.n && !o->models_dir)
-        return app_error(APP_USAGE, "'serve' needs a model: -m FILE, or aerie serve FILE (or AERIE_MODEL), or --models-dir DIR. FILE is "
-                         "a GGUF file or a name that 'aerie pull' takes");
+        return app_error(APP_USAGE, "'serve' needs a model: -m FILE, or aerie serve FILE (or AERIE_MODEL), or --models-dir DIR. FILE "
+                         "is a GGUF file or a name that 'aerie pull' takes");
     if (o->alias && (o->models.n != 1 || o->models_dir)) return app_error(APP_USAGE, "--alias names the model of a single -m");
     if (o->alias && !*o->alias) return app_error(APP_USAGE, "--alias gives an empty name");
     for (size_t i = 0; !bad && i < o->models.n; i++) bad = add_given(models, o->models.items[i], o->alias);
@@ -416,7 +417,7 @@ static bool make_room(serve_models *models, serve_model *m)
 
 /* ---- Use --------------------------------------------------------------------------------------------------------- */
 
-static serve_model *named_model(serve_models *models, const char *name)
+serve_model *serve_models_named(serve_models *models, const char *name)
 {
     const char *tag = strchr(name, ':');                   /* ollama's clients write "name:latest" */
     const size_t n = tag && strcmp(tag, ":latest") == 0 ? (size_t)(tag - name) : strlen(name);
@@ -445,7 +446,7 @@ static serve_model *default_model(serve_models *models)
 serve_model *serve_models_find(serve_models *models, const char *name)
 {
     if (models->n == 1) return &models->items[0]; /* with a single model, any name is accepted */
-    return name ? named_model(models, name) : default_model(models);
+    return name ? serve_models_named(models, name) : default_model(models);
 }
 
 bool serve_model_generates(const serve_model *m, serve_error *error)
@@ -503,10 +504,14 @@ static bool get_ready(serve_models *models, serve_model *m, const serve_call *ca
     return true;
 }
 
-/* Fills in the error that no model has this name, and returns false. */
-static bool unknown_model(const char *name, serve_error *error)
+bool serve_models_unknown(const serve_models *models, const char *name, serve_error *error)
 {
+    const char *best = NULL;
+    for (size_t i = 0; i < models->n; i++) best = app_nearest(name, best, models->items[i].name);
     error->code = "model_not_found";
+    if (best)
+        return serve_fail(error, 404, "model", "there is no model '%.100s'; did you mean '%.100s'? /v1/models lists them", name,
+                          best);
     return serve_fail(error, 404, "model", "there is no model '%.200s'; /v1/models lists them", name);
 }
 
@@ -515,7 +520,7 @@ serve_model *serve_models_take(serve_models *models, const char *name, const ser
     serve_model *m = serve_models_find(models, name), *last = NULL;
     bool ready = false;
     if (!m) {
-        unknown_model(name, error);
+        serve_models_unknown(models, name, error);
         return NULL;
     }
     while (!ready && m != last) { /* a request without a name tries the next model, as long as there is one */
@@ -535,7 +540,7 @@ serve_model *serve_models_look(serve_models *models, const char *name, serve_err
 {
     serve_model *m = serve_models_find(models, name);
     if (!m) {
-        unknown_model(name, error);
+        serve_models_unknown(models, name, error);
         return NULL;
     }
     if (serve_model_use(models, m)) return m;

@@ -119,6 +119,10 @@ bool serve_model_use(serve_models *models, serve_model *model);
 void serve_models_give(serve_models *models, serve_model *model);
 /* Finds a model by name, loaded or not, or NULL. */
 serve_model *serve_models_find(serve_models *models, const char *name);
+/* The same by the exact name, which clients may end with ":latest". */
+serve_model *serve_models_named(serve_models *models, const char *name);
+/* Fills in the error that no model has this name, with one of a similar name; returns false. */
+bool serve_models_unknown(const serve_models *models, const char *name, serve_error *error);
 /* Returns whether a loaded model generates text and has slots; encoders do not, and *error then says so. */
 bool serve_model_generates(const serve_model *model, serve_error *error);
 /* Returns the context length of a loaded model in tokens (dialects/info.c). */

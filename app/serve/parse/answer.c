@@ -14,20 +14,9 @@ static void give(answer_parser *p, const answer_event *event)
     if (!p->stopped && !p->failed && !p->params.sink(p->params.user, event)) p->stopped = true;
 }
 
-/* Returns the number of bytes at the end of text that belong to an incomplete character. */
-static size_t incomplete(const char *text, size_t n)
-{
-    for (size_t back = 1; back <= 3 && back <= n; back++) {
-        const unsigned char c = (unsigned char)text[n - back];
-        if (c < 0x80) return 0;
-        if (c >= 0xc0) return (c >= 0xf0 ? 4u : c >= 0xe0 ? 3u : 2u) > back ? back : 0;
-    }
-    return 0;
-}
-
 static void flush(answer_parser *p, bool whole)
 {
-    const size_t keep = whole ? 0 : incomplete(p->out.data, p->out.n), n = p->out.n - keep;
+    const size_t keep = whole ? 0 : app_utf8_incomplete(p->out.data, p->out.n), n = p->out.n - keep;
     if (!n) return;
     const answer_event event = {.kind = p->out_kind, .text = p->out.data, .n = n, 
                                 .index = p->out_kind == ANSWER_ARGUMENTS ? p->n_calls - 1 : 0};

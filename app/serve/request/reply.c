@@ -189,7 +189,9 @@ static bool take_end(serve_reply_state *r, serve_output *s, const serve_event *e
     if (r->error.status) return true;
     const bool cut = serve_output_finish(s) == SERVE_FINISH_LENGTH;
     if (r->ask.only_prompt && r->dialect->scored) return !r->ask.stream || r->dialect->end_choice(r, s);
-    if (!say(s, e->text, e->n_text) || (s->parser && !s->enough && !answer_end(s->parser, cut))) return false;
+    /* a character of which the limit left a part only is no text */
+    const size_t n_text = e->n_text - (cut ? app_utf8_incomplete(e->text, e->n_text) : 0);
+    if (!say(s, e->text, n_text) || (s->parser && !s->enough && !answer_end(s->parser, cut))) return false;
     return !r->ask.stream || r->dialect->end_choice(r, s);
 }
 

@@ -132,6 +132,8 @@ bool serve_tools_check(const serve_ask *ask, serve_error *error);
 json_t *serve_tools_convert(serve_ask *ask, const json_t *tools, bool knows_all, serve_error *error);
 /* Logs once that "what of type" is left out of requests. */
 void serve_note_left_out(serve_server *server, const char *what, const char *type);
+/* Logs once that prompts of ollama's /api/generate are continued, since the model has no chat template. */
+void serve_note_continues(const serve_ask *ask);
 /* Returns the name of the function that {"name", "namespace"} calls; NULL if it has none, or if memory is short. */
 json_t *serve_tools_name(const json_t *call);
 /* Returns a custom tool's input as the arguments of its function. */

@@ -20,19 +20,35 @@ static const char *plain_word(const char *word)
     return n && n <= 40 && !word[n] ? word : "unknown";
 }
 
-void serve_note_left_out(serve_server *server, const char *what, const char *type)
+/* Whether this was not noted before; it is then. */
+static bool is_new(serve_server *server, const char *note)
 {
     serve_notes *notes = &server->notes;
-    const char *word = plain_word(type);
     char text[sizeof *notes->items];
-    snprintf(text, sizeof text, "%s of type %s", what, word);
+    snprintf(text, sizeof text, "%s", note);
     pthread_mutex_lock(&notes->lock);
     size_t i = 0;
     while (i < notes->n && strcmp(notes->items[i], text) != 0) i++;
     const bool says = i == notes->n && notes->n < SERVE_MAX_NOTES && !server->options->quiet;
     if (says) memcpy(notes->items[notes->n++], text, sizeof text);
     pthread_mutex_unlock(&notes->lock);
-    if (says) app_note("left out of requests, since this server cannot do it: %s", text);
+    return says;
+}
+
+void serve_note_left_out(serve_server *server, const char *what, const char *type)
+{
+    char text[96];
+    snprintf(text, sizeof text, "%s of type %s", what, plain_word(type));
+    if (is_new(server, text)) app_note("left out of requests, since this server cannot do it: %s", text);
+}
+
+void serve_note_continues(const serve_ask *ask)
+{
+    char text[96];
+    snprintf(text, sizeof text, "continues %.80s", ask->model->name);
+    if (is_new(ask->server, text))
+        app_note("'%s' has no chat template: /api/generate continues the prompt as it is; --chat-template names a layout",
+                 ask->model->name);
 }
 
 /* ---- Functions ---------------------------------------------------------------------------------------------------- */

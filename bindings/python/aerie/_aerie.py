@@ -44,12 +44,22 @@ def _init(name: str) -> Any:
     return struct
 
 
+def _put(struct: Any, name: str, value: Any) -> None:
+    """Sets a field; an error names it."""
+    try:
+        setattr(struct, name, value)
+    except (TypeError, OverflowError) as error:
+        raise type(error)(f"{name}={value!r}: {error}") from None
+    if name == "temperature" and value < 0:
+        raise ValueError(f"temperature={value!r}: 0 always takes the likeliest token, above 0 tokens are drawn")
+
+
 def _set(struct: Any, kind: str, values: Mapping[str, Any]) -> None:
     known = {name for name, _ in ffi.typeof(struct).fields} - {"size", "reserved"}
     for name, value in values.items():
         if name not in known:
             raise TypeError(f"aerie_{kind} has no {name!r}; it has {', '.join(sorted(known))}")
-        setattr(struct, name, value)
+        _put(struct, name, value)
 
 
 def version() -> str:
@@ -501,7 +511,8 @@ class Session(_Owner):
         request.tokens, request.n_tokens = tokens, len(ids)
         if n[0]:
             request.chunks, request.n_chunks = chunks[0], n[0]
-        request.n_predict, request.ignore_eos, request.n_logprobs = n_predict, ignore_eos, n_logprobs
+        for name, value in (("n_predict", n_predict), ("ignore_eos", ignore_eos), ("n_logprobs", n_logprobs)):
+            _put(request, name, value)
         if texts:
             request.stop, request.n_stop = stops, len(texts)
         return self._run(request, (tokens, texts, stops, chunks))
@@ -517,9 +528,11 @@ class Session(_Owner):
                     _check(lib.aerie_session_step(session, error), error)
                     while (event := lib.aerie_session_poll(session)) != ffi.NULL:
                         ended = event.token < 0
-                        text = decoder.decode(bytes(ffi.buffer(event.text, event.n_text)) if event.n_text else b"", ended)
                         if ended and event.stats != ffi.NULL:
                             self.stats = _stats(event.stats)
+                        # of a character that the limit cut in two nothing is given
+                        whole = ended and not (self.stats and self.stats.stop in ("LENGTH", "CONTEXT", "DEAD_END"))
+                        text = decoder.decode(bytes(ffi.buffer(event.text, event.n_text)) if event.n_text else b"", whole)
                         if ended and event.refused != ffi.NULL:
                             _check(event.refused.status, event.refused)
                         if text or not ended:

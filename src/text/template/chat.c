@@ -221,8 +221,8 @@ static bool is_about(const char *sentence, const char *key)
     return n >= n_end && strcmp(sentence + n - n_end, end) == 0;
 }
 
-/* A template that failed because a dict lacks a member: if it may be a message, the error names that first, since whoever wrote the
- * messages can change them, and not the template. */
+/* A template that failed because a dict lacks a member: if it may be a message, the error names that first, since whoever wrote
+ * the messages can change them, and not the template. */
 static aerie_status name_message(aerie_status status, ae_value list, const char *name, aerie_error *error)
 {
     static const char *const keys[] = {"role", "content", "tool_call_id", "name"}; /* the last two: of results of tools */
