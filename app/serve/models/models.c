@@ -161,8 +161,8 @@ int serve_models_create(serve_models *models, serve_server *server)
     clock_gettime(CLOCK_REALTIME, &now);
     models->created = (double)now.tv_sec;
     if (!o->models.n && !o->models_dir)
-        return app_error(APP_USAGE, "'serve' needs a model: -m FILE, or aerie serve FILE (or AERIE_MODEL), or --models-dir DIR. "
-                         "FILE is a GGUF file or a name that 'aerie pull' takes");
+        return app_error(APP_USAGE, "'serve' needs a model: -m FILE, or aerie serve FILE (or AERIE_MODEL), or --models-dir "
+                         "DIR. FILE is a GGUF file or a name that 'aerie pull' takes");
     if (o->alias && (o->models.n != 1 || o->models_dir)) return app_error(APP_USAGE, "--alias names the model of a single -m");
     if (o->alias && !*o->alias) return app_error(APP_USAGE, "--alias gives an empty name");
     for (size_t i = 0; !bad && i < o->models.n; i++) bad = add_given(models, o->models.items[i], o->alias);
