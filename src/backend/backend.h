@@ -133,6 +133,7 @@ typedef struct ae_backend_ops {
      * always room; without it room may be NULL. */
     const void *(*view)(ae_stream *stream, const void *device, void *room, size_t n);
     bool view_needs_room;
+    bool takes_blocks; /* AE_MAP_BLOCKS_32 and _256, AE_INPUT_BLOCKS */
 
     /* Reports the free and the total bytes of the device's memory; 0: unknown. */
     void (*memory_info)(const ae_backend *backend, uint64_t *n_free, uint64_t *n_total);

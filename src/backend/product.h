@@ -41,6 +41,7 @@ typedef enum ae_input {
     AE_INPUT_RMSNORM,   /* x / rms(x) * norm */
     AE_INPUT_LAYERNORM, /* (x - mean) / sqrt(variance + eps) * norm (+ norm_bias) */
     AE_INPUT_GLU,       /* f(x) * x2, or f(x) where there is no x2; f by ae_glu */
+    AE_INPUT_BLOCKS,    /* x is what AE_MAP_BLOCKS_32 or _256, by the sums of the weight's type, has made of a row */
 } ae_input;
 
 /* The activation function of a feed-forward block or a gate: f of its input g, combined with u (1 if there is no u). */
@@ -146,7 +147,17 @@ typedef enum ae_map_kind {
     AE_MAP_CUTOFF,  /* max(x - c, 0), c = fmaf(a, deviation, mean), both of the row's dim values (Gemma 3n's sparsity) */
     AE_MAP_MATCH,   /* x * f, where f gives the row the root mean square of x2's; the row's own counts as at least a */
     AE_MAP_SOFTMAX, /* e / s, for each row: e = ae_expf(x - the largest), s the sum of e, a chain from 0, ascending */
+    /* the int8 codes and the scale that products make of each 32 or 256 values, in the row's first ae_block_floats(dim, block)
+     * floats: block by block the codes, then their scale. dim is a multiple of the block. Where the backend takes_blocks */
+    AE_MAP_BLOCKS_32,
+    AE_MAP_BLOCKS_256,
 } ae_map_kind;
+
+/* Returns the floats that n values in blocks take. */
+static inline uint32_t ae_block_floats(uint32_t n, uint32_t block)
+{
+    return n / block * (block / 4 + 1);
+}
 
 /* Changes every element of x in place. */
 typedef struct ae_map {

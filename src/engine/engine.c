@@ -402,9 +402,9 @@ static aerie_status create(ae_engine **out, const ae_net *net, const ae_engine_o
     ae_engine *e = ae_alloc(1, sizeof *e);
     if (!e) return ae_fail_memory(error, "an engine", sizeof *e);
     aerie_status status;
-    e->net = net;
-    e->options = resolve(options);
+    e->net = net, e->options = resolve(options);
     e->options.ranks = e->group.ranks = net->ranks;
+    e->group.codes = net->ranks && net->ranks->codes && !e->options.max_rank;
     e->devices = ae_alloc(net->split.n_devices, sizeof *e->devices);
     if (!e->devices) {
         ae_engine_free(e);

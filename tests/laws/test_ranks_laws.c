@@ -170,6 +170,7 @@ static void open_group(bench *b, uint32_t n, uint32_t n_stages, const uint32_t *
 {
     aerie_error error = {0};
     ae_comm *comms[MOST];
+    bool codes = true;
     b->n = n;
     b->strict = strict;
     all_ranks = b->ranks;
@@ -180,6 +181,8 @@ static void open_group(bench *b, uint32_t n, uint32_t n_stages, const uint32_t *
         if (delay) need(ae_comm_slow(&b->ranks[i].comm, comms[i], delay, &error), &error);
     }
     for (uint32_t i = 0; i < n; i++) open_rank(b, &b->ranks[i], strict && i % 2 ? other_device : "cpu", n_stages, shares);
+    for (uint32_t i = 0; i < n; i++) codes = codes && b->ranks[i].backend->ops->takes_blocks;
+    for (uint32_t i = 0; b->n > 1 && i < n; i++) b->ranks[i].map->codes = codes;
     for (uint32_t i = 1; i < n; i++) assert_int_equal(pthread_create(&b->ranks[i].thread, NULL, follow, &b->ranks[i]), 0);
     ae_engine_options options = options_for(b);
     options.commands = b->ranks[0].commands;
@@ -268,7 +271,7 @@ static void check_counts(const bench *b, const ae_comm_counts *before)
     uint32_t n_out = 0;
     for (uint32_t r = 0; r < n; r++) n_out += b->engine->out_index[r] >= 0;
     if (!map || b->lacks || n_out != n || n > ae_engine_collected(b->model)) return;
-    const ae_ranks_counts c = ae_ranks_count(map, b->model);
+    const ae_ranks_counts c = ae_ranks_count(map, b->model, map->codes && !b->adapts);
     const uint64_t tapped = (uint64_t)n_tapped(b) * ae_ranks_stream_width(&b->model->hparams) * sizeof(float);
     assert_int_equal(now->n_rounds - before->n_rounds, c.n_own + n_tapped(b));
     assert_int_equal(now->n_received - before->n_received, n * (c.row_bytes + tapped));
@@ -374,7 +377,7 @@ static void check_candidates(const bench *b, const ae_comm_counts *before, uint3
 {
     const ae_comm_counts *now = &b->ranks[0].comm->counts;
     const ae_ranks *map = b->ranks[0].map;
-    const ae_ranks_counts c = ae_ranks_count(map, b->model);
+    const ae_ranks_counts c = ae_ranks_count(map, b->model, map->codes && !b->adapts);
     uint64_t bytes = n * (c.row_bytes + (uint64_t)n_tapped(b) * ae_ranks_stream_width(&b->model->hparams) * sizeof(float));
     for (uint32_t r = 1; r < b->n; r++) {
         const uint32_t own = map->vocab.n[r];
@@ -580,10 +583,31 @@ static bool runs_in_groups(const ae_model *model)
     return status == AERIE_OK;
 }
 
+/* Compares every group with one rank. */
+static void walk_groups(bench *b, const char *name, int every)
+{
+    static int n_cases;
+    open_group(b, 1, AE_RANKS_SPLIT, NULL, false, NULL);
+    story(b);
+    end_group(b);
+    ae_buf wanted = b->log;
+    const size_t n_story = b->n_story, whole_bytes = b->ranks[0].net->pass_bytes;
+    b->log = (ae_buf){0};
+    close_group(b);
+    assert_true(wanted.n > 1000);
+    for (size_t i = 0; i < N_GROUPS; i++) {
+        if (n_cases++ % every) continue;
+        open_group(b, groups[i].n, groups[i].n_stages, groups[i].shares, groups[i].strict, NULL);
+        check_reading(b, whole_bytes);
+        compare(b, &wanted, n_story, name, groups[i].name);
+        close_group(b);
+    }
+    ae_buf_free(&wanted);
+}
+
 /* Returns whether the model runs in groups. */
 static bool walk(const char *arch, ae_kv_type type, bool adapts, int every)
 {
-    static int n_cases;
     aerie_error error = {0};
     bench b = {.kv_type = type, .adapts = adapts};
     snprintf(path, sizeof path, "%s/m.gguf", folder);
@@ -594,24 +618,7 @@ static bool walk(const char *arch, ae_kv_type type, bool adapts, int every)
     need(ae_model_load(&b.model, path, &options, &error), &error);
     if (adapts) need(mklora_write(&(mklora_options){.uneven = true}, path, lora, &error), &error);
     const bool runs = runs_in_groups(b.model);
-    if (runs) {
-        open_group(&b, 1, AE_RANKS_SPLIT, NULL, false, NULL);
-        story(&b);
-        end_group(&b);
-        ae_buf wanted = b.log;
-        const size_t n_story = b.n_story, whole_bytes = b.ranks[0].net->pass_bytes;
-        b.log = (ae_buf){0};
-        close_group(&b);
-        assert_true(wanted.n > 1000);
-        for (size_t i = 0; i < N_GROUPS; i++) {
-            if (n_cases++ % every) continue;
-            open_group(&b, groups[i].n, groups[i].n_stages, groups[i].shares, groups[i].strict, NULL);
-            check_reading(&b, whole_bytes);
-            compare(&b, &wanted, n_story, arch, groups[i].name);
-            close_group(&b);
-        }
-        ae_buf_free(&wanted);
-    }
+    if (runs) walk_groups(&b, arch, every);
     ae_model_free(b.model);
     unlink(path);
     if (adapts) unlink(lora);
@@ -713,6 +720,42 @@ static void test_running_ahead(void **state)
     unlink(path);
 }
 
+/* Inputs of products travel as the codes that these would make: blocks of 32 and 256, in slices of whole blocks and others, and
+ * not where adapters read the rows. check_counts tells the bytes. */
+static void test_codes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type;
+        uint32_t block, head_dim;
+        bool adapts;
+    } cases[] = {{"q4_0", 32, 64, false}, {"q8_0", 32, 32, false}, {"q4_K", 256, 64, false}, {"q6_K", 256, 64, true}};
+    const int every = AE_TEST_EVERY > 16 ? AE_TEST_EVERY / 6 : AE_TEST_EVERY > 1 ? 2 : 1;
+    snprintf(path, sizeof path, "%s/m.gguf", folder);
+    snprintf(lora, sizeof lora, "%s/lora.gguf", folder);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        aerie_error error = {0};
+        mk_options o;
+        bench b = {.kv_type = AE_KV_F16, .adapts = cases[i].adapts};
+        ae_comm comm = {.n_ranks = 2};
+        ae_ranks *map;
+        assert_true(mk_shape("tiny-gqa", &o));
+        o.type = cases[i].type, o.n_embd = 256, o.n_ff = 2304, o.n_heads = 16, o.n_kv_heads = 4, o.head_dim = cases[i].head_dim;
+        need(mk_model(&o, path, &error), &error);
+        if (cases[i].adapts) need(mklora_write(&(mklora_options){.uneven = true}, path, lora, &error), &error);
+        need(ae_model_load(&b.model, path, NULL, &error), &error);
+        need(ae_ranks_create(&map, b.model, &comm, AE_RANKS_SPLIT, NULL, &error), &error);
+        assert_int_equal(map->layers[0].attn_block, cases[i].block);
+        assert_int_equal(map->layers[0].ff_block, cases[i].block);
+        assert_true(ae_ranks_count(map, b.model, true).row_bytes < ae_ranks_count(map, b.model, false).row_bytes);
+        ae_ranks_free(map);
+        walk_groups(&b, cases[i].type, every);
+        ae_model_free(b.model);
+        unlink(path);
+        if (cases[i].adapts) unlink(lora);
+    }
+}
+
 static int make(void **state)
 {
     (void)state;
@@ -743,6 +786,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_caches_and_adapters),
+        cmocka_unit_test(test_codes),
         cmocka_unit_test(test_every_architecture),
         cmocka_unit_test(test_running_ahead),
         cmocka_unit_test(test_on_a_gpu),

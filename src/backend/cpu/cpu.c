@@ -26,6 +26,7 @@ static const ae_backend_ops cpu_ops = {
     .close = cpu_close,
     .alloc = ae_cpu_alloc,
     .free = ae_cpu_free,
+    .takes_blocks = true,
     .weight_bytes = ae_cpu_weight_bytes,
     .weight_create = ae_cpu_weight_create,
     .weight_fill = ae_cpu_weight_fill,

@@ -18,6 +18,31 @@ typedef struct matmul_job {
     ae_items items;   /* ranges of the panels of all weights, numbered consecutively */
 } matmul_job;
 
+/* Takes columns [begin, begin + n) of row r from blocks; sums follow from the codes. */
+static void take_blocks(const float *x, const ae_act_need *need, const ae_act *act, uint32_t r, uint32_t begin, uint32_t n)
+{
+    const size_t codes = r * ae_act_stride(act->n_in) + begin, at = (size_t)r * act->n_in + begin;
+    for (uint32_t b = 0; need->rows[AE_DOT_32] && b < n / 32; b++) {
+        const float *from = x + ae_block_floats(begin + 32 * b, 32);
+        const int8_t *q = memcpy(act->q32 + codes + 32 * b, from, 32);
+        int32_t sum = 0;
+        for (uint32_t i = 0; i < 32; i++) sum += q[i];
+        act->d32[at / 32 + b] = from[8];
+        act->sum32[at / 32 + b] = sum;
+        act->s32[at / 32 + b] = from[8] * (float)sum;
+    }
+    for (uint32_t b = 0; need->rows[AE_DOT_256] && b < n / 256; b++) {
+        const float *from = x + ae_block_floats(begin + 256 * b, 256);
+        const int8_t *q = memcpy(act->q256 + codes + 256 * b, from, 256);
+        act->d256[at / 256 + b] = from[64];
+        for (uint32_t k = 0; k < 16; k++) {
+            int sum = 0;
+            for (uint32_t i = 0; i < 16; i++) sum += q[16 * k + i];
+            act->bsum[at / 16 + 16 * b + k] = (int16_t)sum;
+        }
+    }
+}
+
 /* Prepares columns [begin, end) of row r from the input or, if the input is normed, from the normed row in act->x. begin is a
  * multiple of 256; end is a multiple of 256 or n_in. */
 static void prepare_columns(const ae_kernels *k, const ae_matmul *a, const ae_act_need *need, const ae_act *act, uint32_t r,
@@ -37,6 +62,7 @@ static void prepare_columns(const ae_kernels *k, const ae_matmul *a, const ae_ac
         k->glu[a->glu](x, a->x2 ? a->x2 + r * a->x_stride + begin : NULL, a->glu_limit, a->up_limit, n, y);
         x = y;
         break;
+    case AE_INPUT_BLOCKS: take_blocks(a->x + r * a->x_stride, need, act, r, begin, n); return;
     }
     if (need->rows[AE_DOT_32]) k->quant32(x, n, act->q32 + codes, act->d32 + at / 32, act->sum32 + at / 32, act->s32 + at / 32);
     if (need->rows[AE_DOT_256]) k->quant256(x, n, act->q256 + codes, act->d256 + at / 256, act->bsum + at / 16);

@@ -93,6 +93,31 @@ static void softmax(float *x, uint32_t n)
     for (uint32_t i = 0; i < n; i++) x[i] /= sum;
 }
 
+/* In place: a block is written where those before it were read. */
+static void to_blocks_32(const ae_kernels *k, float *x, uint32_t n)
+{
+    _Alignas(64) int8_t q[32];
+    for (uint32_t b = 0; b < n / 32; b++) {
+        float d, s, *to = x + ae_block_floats(32 * b, 32);
+        int32_t sum;
+        k->quant32(x + 32 * b, 32, q, &d, &sum, &s);
+        memcpy(to, q, sizeof q);
+        to[8] = d;
+    }
+}
+
+static void to_blocks_256(const ae_kernels *k, float *x, uint32_t n)
+{
+    _Alignas(64) int8_t q[256];
+    _Alignas(64) int16_t sums[16];
+    for (uint32_t b = 0; b < n / 256; b++) {
+        float d, *to = x + ae_block_floats(256 * b, 256);
+        k->quant256(x + 256 * b, 256, q, &d, sums);
+        memcpy(to, q, sizeof q);
+        to[64] = d;
+    }
+}
+
 static void map_item(void *context, uint32_t r, uint32_t i_worker)
 {
     const rows_job *job = context;
@@ -102,6 +127,8 @@ static void map_item(void *context, uint32_t r, uint32_t i_worker)
     (void)i_worker;
     switch (a->kind) {
     case AE_MAP_ZERO: memset(x, 0, a->dim * sizeof *x); break;
+    case AE_MAP_BLOCKS_32: to_blocks_32(job->kernels, x, a->dim); break;
+    case AE_MAP_BLOCKS_256: to_blocks_256(job->kernels, x, a->dim); break;
     case AE_MAP_SCALE:
         for (uint32_t i = 0; i < a->dim; i++) x[i] *= a->a;
         break;

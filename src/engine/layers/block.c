@@ -314,7 +314,8 @@ static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_la
     const ae_layer_spec *normed = is_cut && ae_ranks_norms_rows(s) ? s : NULL;
     if (own->n_heads) m = attend(b, own, l, normed);
     else if (normed) ae_block_norm_rows(b, normed, l, cut);
-    if (is_cut) ae_block_gather_input(b, &m, &cut->attn, m.x == b->q ? b->attn : b->q, s->n_heads * value_dim_of(s));
+    if (is_cut) ae_block_gather_input(b, &m, &cut->attn, m.x == b->q ? b->attn : b->q, s->n_heads * value_dim_of(s),
+                                      cut->attn_block);
     if (l->attn_sub_norm) m.input = AE_INPUT_RMSNORM, m.norm = l->attn_sub_norm, m.norm_eps = b->h->norm_eps;
     ae_block_output(&m, l->wo, l->bo, ae_block_own(b, y, is_cut), b->h->n_embd, !to_y);
     ae_block_matmul(b, &m);
@@ -412,7 +413,7 @@ static void dense(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     const bool is_cut = cut && cut->ffn;
     float *y = to_y ? b->y : b->x;
     ae_matmul m = inner_rows(b, is_cut ? &cut->own : s, l);
-    if (is_cut) ae_block_gather_input(b, &m, &cut->ff, m.x == b->gate ? b->up : b->gate, s->n_ff);
+    if (is_cut) ae_block_gather_input(b, &m, &cut->ff, m.x == b->gate ? b->up : b->gate, s->n_ff, cut->ff_block);
     if (l->ffn_sub_norm || l->switched[AE_SWITCH_DOWN].a) {
         if (!is_cut)
             b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = b->n_rows, .dim = s->n_ff, .x = (float *)m.x,
@@ -470,7 +471,7 @@ static void leave_latent(const ae_block *b, const ae_layer_spec *s, const ae_net
         ae_block_output(&m, l->s_up, NULL, b->up, n, false);
         ae_block_matmul(b, &m);
         m = glu_product(b, s, l->s_gate != NULL, n);
-        if (cut) ae_block_gather_input(b, &m, cut, m.x == b->gate ? b->up : b->gate, x->n_ff_shared);
+        if (cut) ae_block_gather_input(b, &m, cut, m.x == b->gate ? b->up : b->gate, x->n_ff_shared, 0);
         ae_block_output(&m, l->s_down, NULL, own, b->h->n_embd, true);
         ae_block_matmul(b, &m);
     }

@@ -43,6 +43,7 @@ typedef struct ae_recur_widths {
 typedef struct ae_block_group {
     const ae_ranks *ranks;
     float *room; /* (host) [n_batch][widest row that is gathered] scratch */
+    bool codes;  /* inputs of products are sent as codes where they can be: all ranks take blocks, and no adapter reads rows */
 } ae_block_group;
 
 /* The rows of a pass and the activations of its layers. All arrays are f32 on the device, except for the places. */
@@ -153,8 +154,10 @@ void ae_block_norm_rows(const ae_block *b, const ae_layer_spec *spec, const ae_n
 /* Gathers the output of experts that are narrower than the stream. */
 void ae_block_gather_latent(const ae_block *b, float *y);
 /* Makes the input of a product whole: the input is in narrow rows that hold only this rank's columns. Applies its gate, if it
- * has one, gathers the result into wide [n_rows][width], and makes that the product's input. */
-void ae_block_gather_input(const ae_block *b, ae_matmul *m, const ae_slices *slices, float *wide, uint32_t width);
+ * has one, gathers the result into wide [n_rows][width], and makes that the product's input. block: 32 or 256 values are sent
+ * as codes with a scale, if the group does so; 0: as they are. */
+void ae_block_gather_input(const ae_block *b, ae_matmul *m, const ae_slices *slices, float *wide, uint32_t width,
+                           uint32_t block);
 /* Returns where this rank's columns of stream rows begin; the beginning of the row if the half of the layer is not cut. */
 float *ae_block_own(const ae_block *b, float *y, bool is_cut);
 /* Gathers these columns from all ranks. */

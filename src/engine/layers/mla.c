@@ -126,7 +126,7 @@ void ae_block_mla(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     float *y = to_y ? b->y : b->x;
     if (own->n_heads) attend(b, own, l);
     ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->mla_head, .x_stride = width};
-    if (is_cut) ae_block_gather_input(b, &m, &cut->attn, b->attn, width);
+    if (is_cut) ae_block_gather_input(b, &m, &cut->attn, b->attn, width, cut->attn_block);
     ae_block_output(&m, l->wo, NULL, ae_block_own(b, y, is_cut), b->h->n_embd, !to_y);
     ae_block_matmul(b, &m);
     if (is_cut) ae_block_gather_stream(b, y);

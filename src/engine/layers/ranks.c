@@ -73,13 +73,38 @@ void ae_block_gather_hidden(const ae_block *b, uint32_t n_used)
     ae_block_gather(b->group, b->ops, b->stream, parts + first, n, stage_of(b));
 }
 
-void ae_block_gather_input(const ae_block *b, ae_matmul *m, const ae_slices *slices, float *wide, uint32_t width)
+/* Makes blocks of narrow rows [n_rows][n] in place and copies them to wide rows, of blocks too, which are gathered. */
+static void gather_blocks(const ae_block *b, const float *narrow, uint32_t n, const ae_slices *slices, float *wide,
+                          uint32_t width, uint32_t block)
+{
+    ae_slices in_blocks;
+    const uint32_t n_floats = ae_block_floats(n, block);
+    for (uint32_t r = 0; r < b->group->ranks->n; r++)
+        in_blocks.first[r] = ae_block_floats(slices->first[r], block), in_blocks.n[r] = ae_block_floats(slices->n[r], block);
+    if (n) {
+        b->ops->map(b->stream, &(ae_map){.kind = block == 32 ? AE_MAP_BLOCKS_32 : AE_MAP_BLOCKS_256, .n_rows = b->n_rows,
+                                         .dim = n, .x = (float *)(uintptr_t)narrow, .x_stride = n});
+        b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n_floats, .x = narrow, .x_stride = n,
+                                           .y = wide + in_blocks.first[b->group->ranks->own],
+                                           .y_stride = ae_block_floats(width, block)});
+    }
+    gather(b, wide, ae_block_floats(width, block), &in_blocks, 1);
+}
+
+void ae_block_gather_input(const ae_block *b, ae_matmul *m, const ae_slices *slices, float *wide, uint32_t width,
+                           uint32_t block)
 {
     const uint32_t own = b->group->ranks->own, n = slices->n[own];
+    if (!b->group->codes) block = 0;
     if (m->input == AE_INPUT_GLU && n)
         b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = b->n_rows, .dim = n, .x = (float *)m->x,
                                          .x_stride = m->x_stride, .x2 = m->x2, .x2_stride = m->x_stride, .glu = m->glu,
                                          .glu_limit = m->glu_limit, .up_limit = m->up_limit});
+    if (block) {
+        gather_blocks(b, m->x, n, slices, wide, width, block);
+        *m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_BLOCKS, .x = wide, .x_stride = ae_block_floats(width, block)};
+        return;
+    }
     widen(b, m->x, n, wide, width, slices->first[own]);
     gather(b, wide, width, slices, 1);
     *m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = wide, .x_stride = width};

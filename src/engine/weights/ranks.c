@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "engine/weights/net.h"
+#include "quant/types.h"
 
 void ae_ranks_cut(ae_slices *slices, uint32_t total, uint32_t unit, const uint32_t *shares, uint32_t n)
 {
@@ -65,6 +66,33 @@ static void cut_heads(ae_ranks *ranks, const uint32_t *shares, ae_layer_cut *cut
     if (!mla) cut->own.n_kv_heads = units.n[ranks->own];
 }
 
+/* Returns the block that products with this weight make codes of; 0: none. */
+static uint32_t block_of(ae_tensor_ref weight)
+{
+    const ae_type_info *info = weight ? ae_type_get(weight->type) : NULL;
+    return !info ? 0 : info->dot == AE_DOT_32 ? 32 : info->dot == AE_DOT_256 ? 256 : 0;
+}
+
+/* Returns `block` if all slices are whole blocks, else 0. */
+static uint32_t whole_blocks(const ae_slices *slices, uint32_t n, uint32_t block)
+{
+    bool whole = block > 0;
+    for (uint32_t r = 0; whole && r < n; r++) whole = !slices->n[r] || !(slices->first[r] % block || slices->n[r] % block);
+    return whole ? block : 0;
+}
+
+#define BLOCKS_EACH 4 /* so many for each rank, at least, or shares of whole blocks would be too coarse */
+
+static void cut_dense(ae_ranks *ranks, const ae_layer *from, const uint32_t *shares, ae_layer_cut *cut)
+{
+    const uint32_t n_ff = cut->own.n_ff, block = from->ffn_sub_norm ? 0 : block_of(from->w_down);
+    const uint32_t unit = block && n_ff / block >= BLOCKS_EACH * ae_ranks_of(ranks, ranks->stage).n ? block : AE_WEIGHT_ROWS;
+    cut->ffn = true;
+    ae_ranks_cut(&cut->ff, n_ff, unit, shares, ranks->n);
+    cut->own.n_ff = cut->ff.n[ranks->own];
+    cut->ff_block = whole_blocks(&cut->ff, ranks->n, block);
+}
+
 static void cut_layer(ae_ranks *ranks, const ae_model *m, uint32_t i, const uint32_t *shares)
 {
     ae_layer_cut *cut = &ranks->layers[i];
@@ -72,12 +100,12 @@ static void cut_layer(ae_ranks *ranks, const ae_model *m, uint32_t i, const uint
     const bool dense = s->ffn == AE_FFN_DENSE || s->ffn == AE_FFN_BOTH;
     const bool experts = s->ffn == AE_FFN_EXPERTS || s->ffn == AE_FFN_BOTH;
     if (all_readers_can(m, i)) cut_heads(ranks, shares, cut);
+    if (cut->mixer && !m->layers[i].attn_sub_norm)
+        cut->attn_block = whole_blocks(&cut->attn, ranks->n, block_of(m->layers[i].wo));
     if (dense && (s->sparse || m->hparams.adapters.n)) {
         ranks->n_whole++; /* the cutoff of a row depends on all its inner values */
     } else if (dense) {
-        cut->ffn = true;
-        ae_ranks_cut(&cut->ff, s->n_ff, AE_WEIGHT_ROWS, shares, ranks->n);
-        cut->own.n_ff = cut->ff.n[ranks->own];
+        cut_dense(ranks, &m->layers[i], shares, cut);
     }
     cut->experts = experts;
     cut->recur = ranks->recur.is_cut && (s->mixer == AE_MIXER_RECUR || s->recur_beside);
@@ -303,27 +331,36 @@ static void count_experts(const ae_ranks *ranks, const ae_model *model, uint32_t
               others(&ranks->embd, ranks);
 }
 
-static void count_layer(const ae_ranks *ranks, const ae_model *model, uint32_t i, uint32_t *n_rounds, uint64_t *bytes)
+/* As others, of slices that are sent in blocks. */
+static uint64_t blocks_of_others(const ae_slices *s, const ae_ranks *ranks, uint32_t block)
+{
+    const uint64_t bytes = others(s, ranks);
+    return block ? bytes / sizeof(float) / block * (block + sizeof(float)) : bytes;
+}
+
+static void count_layer(const ae_ranks *ranks, const ae_model *model, uint32_t i, bool codes, uint32_t *n_rounds,
+                        uint64_t *bytes)
 {
     const ae_layer_cut *cut = &ranks->layers[i];
+    const uint32_t attn_block = codes ? cut->attn_block : 0, ff_block = codes ? cut->ff_block : 0;
     *n_rounds += 2 * (cut->mixer + cut->ffn);
-    if (cut->mixer) *bytes += others(&cut->attn, ranks) + others(&ranks->embd, ranks);
+    if (cut->mixer) *bytes += blocks_of_others(&cut->attn, ranks, attn_block) + others(&ranks->embd, ranks);
     if (cut->mixer && ae_ranks_norms_rows(&model->layers[i].spec)) {
         const ae_layer_spec *s = &model->layers[i].spec;
         const uint64_t queries = others(&cut->attn, ranks);
         ++*n_rounds;
         *bytes += queries + (s->kv_from == (int)i ? queries / (s->n_heads / s->n_kv_heads) : 0);
     }
-    if (cut->ffn) *bytes += others(&cut->ff, ranks) + others(&ranks->embd, ranks);
+    if (cut->ffn) *bytes += blocks_of_others(&cut->ff, ranks, ff_block) + others(&ranks->embd, ranks);
     if (cut->recur) count_recur(ranks, n_rounds, bytes);
     if (cut->experts) count_experts(ranks, model, n_rounds, bytes);
 }
 
-ae_ranks_counts ae_ranks_count(const ae_ranks *ranks, const ae_model *model)
+ae_ranks_counts ae_ranks_count(const ae_ranks *ranks, const ae_model *model, bool codes)
 {
     ae_ranks_counts c = {0};
     for (uint32_t i = 0; i < model->hparams.n_layers; i++) {
-        count_layer(ranks, model, i, &c.n_inner, &c.row_bytes);
+        count_layer(ranks, model, i, codes, &c.n_inner, &c.row_bytes);
         count_handing(ranks, model, i, &c);
     }
     c.n_inner += ae_ranks_cuts_output(ranks) && (!ranks->own || ranks->vocab.n[ranks->own]);

@@ -46,12 +46,14 @@ typedef struct ae_layer_cut {
     ae_layer_spec own;        /* with this rank's numbers of heads and n_ff, which may be 0 */
     uint32_t first_head, first_kv_head;
     ae_slices attn, ff;       /* the slices of the inputs of wo and w_down that each rank has */
+    uint32_t attn_block, ff_block; /* the block in whose codes and scale they can be sent: 32, 256; 0: as f32 alone */
 } ae_layer_cut;
 
 typedef struct ae_ranks {
     ae_comm *comm;
     uint32_t n, own;
     uint32_t n_stages, stage; /* stage: this rank's */
+    bool codes; /* set by the creator, before engines: all ranks' backends take blocks */
     uint32_t shares[AE_MAX_RANKS]; /* as they were given */
     uint32_t first[AE_MAX_RANKS + 1]; /* stage s is ranks [first[s], first[s + 1]) */
     uint32_t begin[AE_MAX_RANKS + 1]; /* and has layers [begin[s], begin[s + 1]) */
@@ -126,6 +128,7 @@ typedef struct ae_ranks_counts {
     uint64_t row_bytes; /* that this rank receives for one row */
 } ae_ranks_counts;
 
-ae_ranks_counts ae_ranks_count(const ae_ranks *ranks, const ae_model *model);
+/* codes: inputs of products are sent as codes, where that is possible: ranks->codes, and no adapters. */
+ae_ranks_counts ae_ranks_count(const ae_ranks *ranks, const ae_model *model, bool codes);
 
 #endif

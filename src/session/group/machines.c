@@ -228,6 +228,21 @@ static aerie_status measure_shares(const aerie_model *m, const aerie_model_param
     return AERIE_OK;
 }
 
+/* Inputs of products are sent as codes if all ranks' devices can make them and take them. */
+static aerie_status agree_on_codes(aerie_model *m, aerie_error *error)
+{
+    ae_comm *comm = m->comm;
+    uint32_t all[AE_MAX_RANKS] = {0};
+    ae_slices slices = {{0}, {0}};
+    for (uint32_t r = 0; r < comm->n_ranks; r++) slices.first[r] = r, slices.n[r] = 1;
+    all[comm->rank] = m->devices.list[0]->ops->takes_blocks;
+    AE_TRY(ae_comm_reserve(comm, sizeof all, error));
+    ae_comm_gather(comm, &(ae_comm_part){all, comm->n_ranks, sizeof *all, 1, &slices}, 1, ae_to_all(comm));
+    m->ranks->codes = true;
+    for (uint32_t r = 0; r < comm->n_ranks; r++) m->ranks->codes = m->ranks->codes && all[r];
+    return ae_comm_status(comm, error);
+}
+
 /* "split", "pipeline", or "pipeline of 2 stages", which are split. */
 static void add_kind(ae_buf *text, const ae_ranks *r)
 {
@@ -238,7 +253,7 @@ static void add_kind(ae_buf *text, const ae_ranks *r)
 static void tell(const aerie_model *m)
 {
     const ae_ranks *r = m->ranks;
-    const ae_ranks_counts c = ae_ranks_count(r, m->model);
+    const ae_ranks_counts c = ae_ranks_count(r, m->model, r->codes);
     ae_buf text = {0};
     add_kind(&text, r);
     if (!text.failed)
@@ -266,6 +281,7 @@ aerie_status ae_session_join(aerie_model *m, const aerie_model_params *p, aerie_
         o.shares = shares, o.n_shares = m->comm->n_ranks;
     }
     AE_TRY(map_ranks(&m->ranks, m->model, m->comm, &o, error));
+    AE_TRY(agree_on_codes(m, error));
     AE_TRY(ae_commands_open(&m->commands, m->comm, error));
     tell(m);
     return AERIE_OK;
@@ -315,7 +331,7 @@ static void describe_rank(ae_buf *text, const ae_model *model, const ae_ranks *r
 {
     const uint32_t stage = ranks->stage, at = ranks->begin[stage], end = ranks->begin[stage + 1];
     ae_buf_addf(text, "rank %u: %.1f MiB of weights, receives %llu bytes a row", ranks->own, ae_session_mib(bytes),
-                (unsigned long long)ae_ranks_count(ranks, model).row_bytes);
+                (unsigned long long)ae_ranks_count(ranks, model, ranks->codes).row_bytes);
     if (ranks->n_stages > AE_RANKS_SPLIT)
         ae_buf_addf(text, ", layers %u to %u%s", at, end, stage || ae_ranks_cuts(ranks) ? "" : " and the output");
     if (ae_ranks_cuts(ranks) && at < end)
@@ -336,7 +352,8 @@ static aerie_status describe(ae_buf *text, const ae_model *model, ae_backend *ba
         ae_comm comm = {.rank = r, .n_ranks = n};
         status = map_ranks(&all[r], model, &comm, o, error);
         if (status != AERIE_OK) break;
-        const ae_ranks_counts c = ae_ranks_count(all[r], model);
+        all[r]->codes = backend->ops->takes_blocks;
+        const ae_ranks_counts c = ae_ranks_count(all[r], model, all[r]->codes);
         n_rounds += (all[r]->first[all[r]->stage] == r ? c.n_inner : 0) + (r ? 0 : c.n_handed);
         whole |= all[r]->n_whole > 0;
     }
