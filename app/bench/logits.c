@@ -49,7 +49,7 @@ static int read_windows(windows *w, const char *path)
         i = next + 1;
     }
     app_text_free(&text);
-    if (!bad && w->n == 0) return app_error(APP_BAD_FILE, "'%s' holds no token ids", path);
+    if (!bad && w->n == 0) return app_error(APP_BAD_FILE, "'%s' contains no token ids", path);
     return bad;
 }
 

@@ -244,7 +244,7 @@ static int fill_from_file(const app_models *models, const char *path, uint32_t n
     if (!bad)
         bad = app_report(APP_WORKING, aerie_model_tokenize(models->model, text.data, text.n, false, false, &tokens, &n_tokens,
                                                            &error), &error);
-    if (!bad && !n_tokens) bad = app_error(APP_USAGE, "--context-text: %s holds no text", path);
+    if (!bad && !n_tokens) bad = app_error(APP_USAGE, "--context-text: %s contains no text", path);
     if (!bad) go_round(tokens, n_tokens, n, &at, out);
     aerie_free(tokens);
     app_text_free(&text);

@@ -350,7 +350,7 @@ static int all_shapes(shapes *s)
         for (size_t i = 0; !bad && i < s->n_shapes; i++) bad = one_shape(s, s->types[t], &s->list[i]);
     }
     if (!bad && s->n_skipped && !s->options->quiet)
-        app_note("shapes left out, whose rows are not whole blocks of the type: %zu", s->n_skipped);
+        app_note("shapes left out because their rows are not whole blocks of the type: %zu", s->n_skipped);
     if (!bad && s->options->json) {
         bad = app_print_json(json_pack("{s:s, s:I, s:O}", "level", ae_backend_cpu_level(s->backend), "threads",
                                        (json_int_t)s->options->n_threads, "shapes", s->json));

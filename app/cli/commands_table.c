@@ -36,7 +36,7 @@ static const app_command commands[] = {
      "URL is http://HOST:PORT, https://HOST:PORT or unix:PATH. Requests with a common beginning go to the same server, whose\n"
      "cache has it, unless that has too much to do. If a server is lost, its requests are begun again on another one, or on\n"
      "the same one once it is back (--wait); since answers have the same bytes everywhere, clients see a pause and no more.\n"
-     "It takes no options of models: give those, and the same API keys, to the servers.\n"
+     "It has no options for models: give those, and the same API keys, to the servers.\n"
      "\n"
      "  aerie router http://10.0.0.1:8080 http://10.0.0.2:8080 --host 0.0.0.0 --port 8000 --api-key-file keys.txt\n"
      "  aerie router unix:/run/aerie/group.sock   # in front of a group of machines (mpirun ... aerie serve)\n"},
@@ -52,7 +52,7 @@ static const app_command commands[] = {
     {APP_TOKENIZE, "tokenize", "[ID ...]", "text to token ids and back",
      "Reads text from -p, -f or standard input and prints its token ids on one line, separated by spaces.\n"
      "With --decode it reads ids (arguments, -p, -f or standard input) and prints their exact bytes,\n"
-     "control tokens spelled out. A file that holds only a vocabulary is enough.\n"
+     "control tokens spelled out. A file with only a vocabulary is enough.\n"
      "\n"
      "  aerie tokenize -m model.gguf -p 'Hello world'\n"
      "  aerie tokenize -m model.gguf --decode 9906 1917\n"},
@@ -60,12 +60,12 @@ static const app_command commands[] = {
      "Renders the messages of a JSON file with a chat template, from a file or the model, and prints the prompt byte\n"
      "for byte. The template sees the same variables as in Hugging Face transformers: messages, tools, documents,\n"
      "add_generation_prompt, bos_token, eos_token, and the variables that --set adds.\n"
-     "The file holds a list of messages, or an object with \"messages\" and optionally \"tools\" and\n"
+     "The file contains a list of messages, or an object with \"messages\" and optionally \"tools\" and\n"
      "\"chat_template_kwargs\", as in chat APIs; other members of the object are ignored.\n"
      "\n"
      "  aerie template -m model.gguf --messages chat.json\n"
      "  aerie template --file qwen3.jinja --messages - --tools tools.json --set enable_thinking=false < chat.json\n"},
-    {APP_INSPECT, "inspect", "[FILE]", "what a model file holds",
+    {APP_INSPECT, "inspect", "[FILE]", "what a model file contains",
      "Prints the totals and metadata of a GGUF file, and with --tensors its tensors, even if aerie cannot run the model.\n"
      "\n"
      "  aerie inspect model.gguf\n"
@@ -113,7 +113,7 @@ static const app_command commands[] = {
      "pulled models, and warnings about what makes answers slow. Given a model, it also prints how much memory that needs\n"
      "with -c and -np, whether it fits, and the tokens/s that the bandwidth allows. A value that cannot be determined is\n"
      "printed as unknown and is not an error; an unusable model file gives exit status 3.\n"
-     "The report holds no keys and no prompts; the home folder is written as ~, and the user's name in a path as USER.\n"
+     "The report contains no keys and no prompts; the home folder is written as ~, and the user's name in a path as USER.\n"
      "\n"
      "  aerie doctor\n"
      "  aerie doctor -m model.gguf -c 8192 -np 4\n"},
@@ -182,7 +182,7 @@ static const app_command commands[] = {
      "Quantizes the model to each type of --types, one after another in the folder of -o. For each type it measures the time\n"
      "of a pass over 1 to 64 rows and the speed of each kind of speculation:\n"
      "  with a drafter head (-md, or beside the model): chains, EAGLE-2's tree, and trees cut to the nodes that pay;\n"
-     "  with a draft model (-md): the draft model alone, and with a drafter of its own (hier);\n"
+     "  with a draft model (-md): the draft model alone, and with its own drafter (hier);\n"
      "  with a model that has experts: self-drafts by number of experts, by draft length and by layers.\n"
      "With -md MODEL the head beside the model is measured too. Each kind is compared with plain decoding that runs in turns\n"
      "with it. If any output differs, the exit status is 1.\n"

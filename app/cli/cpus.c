@@ -57,7 +57,7 @@ int app_cpus_settle(app_options *options)
         return app_error(APP_USAGE, "--cpu-range takes numbers of CPUs, like 0-3; found '%s'", options->cpu_range);
     }
     if ((options->cpu_mask || options->cpu_range) && !ae_os_cpus_restrict(wanted)) {
-        return app_error(APP_USAGE, "this process may use none of the CPUs asked for (%s)",
+        return app_error(APP_USAGE, "this process may use none of the requested CPUs (%s)",
                          options->cpu_mask ? options->cpu_mask : options->cpu_range);
     }
     ae_os_cpus cpus;
@@ -71,7 +71,7 @@ int app_cpus_settle(app_options *options)
                  "-t 0 chooses", (unsigned)options->n_threads, (unsigned)cpus.n_allowed, cpus.n_allowed == 1 ? "" : "s");
     if (options->verbose) {
         app_note("threads: %u%s; CPUs allowed: %u, cores among them: %u, %s", (unsigned)options->n_threads,
-                 asked ? " (asked for)" : "", (unsigned)cpus.n_allowed, (unsigned)cpus.n_cores, quota);
+                 asked ? " (requested)" : "", (unsigned)cpus.n_allowed, (unsigned)cpus.n_cores, quota);
     }
     return APP_DONE;
 }

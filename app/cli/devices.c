@@ -37,7 +37,7 @@ static int settle_shares(app_options *options)
             return app_error(APP_USAGE, "--tensor-split takes numbers from 0 on with commas between, such as 3,1; found '%s'",
                              options->tensor_split);
         if (n == AE_MAX_DEVICES)
-            return app_error(APP_USAGE, "--tensor-split has more than %d numbers; a model can lie on %d devices at most",
+            return app_error(APP_USAGE, "--tensor-split has more than %d numbers; a model can use at most %d devices",
                              AE_MAX_DEVICES, AE_MAX_DEVICES);
         shares[n++] = share;
     }

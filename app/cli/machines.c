@@ -20,7 +20,7 @@ static int settle_shares(const char *text, aerie_machines *m)
         const unsigned long share = *at >= '0' && *at <= '9' ? strtoul(at, &end, 10) : (end = (char *)at, 0);
         if (end == at || errno || (*end && *end != ',') || share > 1000 || m->n_shares == MOST)
             return app_error(APP_USAGE,
-                             "--split takes up to %d whole numbers from 0 to 1000 with commas between, such as 3,2,2,1; found "
+                             "--split takes up to %d whole numbers from 0 to 1000, separated by commas, such as 3,2,2,1; found "
                              "'%s'", MOST, text);
         shares[m->n_shares++] = (uint32_t)share;
     }

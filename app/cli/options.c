@@ -513,7 +513,7 @@ static int apply_config(app_options *options, const bool *given)
     if (!options->serve.config) return APP_DONE;
     int bad = app_read_file(text, options->serve.config);
     if (!bad && text->n && memchr(text->data, '\0', text->n))
-        return app_error(APP_USAGE, "%s holds a NUL character; a file of options is text", options->serve.config);
+        return app_error(APP_USAGE, "%s contains a NUL character; a file of options is text", options->serve.config);
     size_t number = 1;
     for (char *line = text->data, *next; !bad && line; line = next, number++) {
         next = strchr(line, '\n');

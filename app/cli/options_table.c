@@ -410,7 +410,7 @@ static const app_option options[] = {
      "machine"},
     {"--prefix-scope", "key|all", APP_TEXT, APP_SERVE, AT(serve.prefix_scope), 0, 0, "Server",
      "key: prompts share their prefixes in the KV cache only with prompts of the same API key, since response times would tell "
-     "other keys what it holds; all: with prompts of every key (default: key)"},
+     "other keys what it contains; all: with prompts of every key (default: key)"},
     {"--allowed-hosts", "LIST", APP_TEXT, APP_LISTENS, AT(serve.allowed_hosts), 0, 0, "Server",
      "host names by which clients may call the server (Host header), separated by commas; *: any. Addresses and localhost are "
      "always allowed (default: only those when listening on a loopback address, otherwise any)"},
@@ -435,9 +435,9 @@ static const app_option options[] = {
      "milliseconds that running answers may wait for their next token while prompts are processed, which then get fewer rows "
      "of a pass, but at least 16; 0: as long as a full batch takes"},
     {"--max-turn", "N", APP_U32, APP_SERVE, AT(session.max_turn), 0, 1 << 24, "Server",
-     "maximum number of tokens after which an answer gives its slot to one that waits, and goes on later with the same bytes; "
-     "slots are shared out to clients (API keys, else addresses) and to a client's requests in equal numbers while somebody "
-     "waits; 0: answers begin in the order of arrival and keep their slots"},
+     "maximum number of tokens after which an answer gives its slot to one that waits, and continues later with the same "
+     "bytes; slots are shared out to clients (API keys, else addresses) and to a client's requests in equal numbers while "
+     "somebody waits; 0: answers begin in the order of arrival and keep their slots"},
     {"--max-connections", "N", APP_U32, APP_LISTENS, AT(serve.max_connections), 1, 1 << 16, "Server",
      "maximum number of open connections; when it is reached, the oldest connection without a request in progress is closed"},
     {"--max-connections-per-address", "N", APP_U32, APP_LISTENS, AT(serve.max_per_address), 0, 1 << 16, "Server",
@@ -449,7 +449,7 @@ static const app_option options[] = {
      "maximum size of a request's body (default: 8, or 64 where a model reads images)"},
     {"--max-images", "N", APP_U32, APP_SERVE, AT(serve.max_images), 1, 1024, "Server", "maximum number of images in a request"},
     {"--image-process", NULL, APP_FLAG, APP_SERVE, AT(serve.image_process), 0, 0, "Server",
-     "decode each image in a process of its own, which can open nothing and has limits of memory and time: for images of "
+     "decode each image in a separate process, which can open nothing and has limits of memory and time: for images of "
      "strangers"},
     {"--image-url-hosts", "LIST", APP_TEXT, APP_SERVE, AT(serve.image_url_hosts), 0, 0, "Server",
      "hosts from which the server fetches images that requests give by https: URLs: names separated by commas, *.NAME for all "
@@ -476,7 +476,7 @@ static const app_option options[] = {
     {"--check-interval", "SECONDS", APP_U32, APP_ROUTER, AT(router.check), 1, 3600, "Router",
      "time between two checks (/health) of each server"},
     {"--check-limit", "SECONDS", APP_U32, APP_ROUTER, AT(router.limit), 1, 3600, "Router",
-     "a server that does not answer a check within this time counts as lost, and its requests go on elsewhere"},
+     "a server that does not answer a check within this time counts as lost, and its requests continue elsewhere"},
     {"--replays", "N", APP_U32, APP_ROUTER, AT(router.n_replays), 0, 100, "Router",
      "how often one request is begun again because its server was lost; then it fails, since it may be what ends servers"},
     {"--canary", "SHARE", APP_F32, APP_ROUTER, AT(router.canary), 0, 1, "Router",
@@ -491,7 +491,7 @@ static const app_option options[] = {
      "drop the oldest turns of a conversation that leaves no room for an answer, instead of refusing it; \"truncation\" does "
      "so for a single request"},
     {"-cram --cache-ram", "MIB", APP_I32, APP_SERVE, AT(serve.cache_ram), -1, INT32_MAX, "Server",
-     "memory for conversations that the KV cache has no more room for, so that they need not be computed again when they come "
+     "memory for conversations for which the KV cache has no room, so that they need not be computed again when they come "
      "back; at most a quarter of the memory that is free at the start; 0: none; -1: no limit"},
     {"--cache-disk", "DIR", APP_TEXT, APP_SERVE, AT(serve.cache_disk), 0, 0, "Server",
      "write such conversations to files in this folder too, and find them after a restart"},
@@ -600,7 +600,7 @@ static const app_option options[] = {
     {"--norm-before-residual", "on|off", APP_TEXT, APP_CONVERT, AT(convert.residual), 0, 0, "Convert",
      "EAGLE-3: whether the residual starts from the normalized feature (default: detected)"},
     {"--d2t", "offset|absolute", APP_TEXT, APP_CONVERT, AT(convert.d2t), 0, 0, "Convert",
-     "whether the map of the draft vocabulary holds offsets or token ids (default: detected)"},
+     "whether the map of the draft vocabulary contains offsets or token ids (default: detected)"},
     {"--rope", "halves|pairs", APP_TEXT, APP_CONVERT, AT(convert.rope), 0, 0, "Convert",
      "order of the rows of q and k for RoPE: element i is rotated with i + n/2, or 2i with 2i + 1 (default: halves)"},
     {"--embedding", "auto|keep|drop", APP_TEXT, APP_CONVERT, AT(convert.embedding), 0, 0, "Convert",
@@ -716,7 +716,7 @@ static const app_option options[] = {
 
     /* Training */
     {"-o --output", "FILE", APP_TEXT, APP_TRAIN_DATA, AT(train.output), 0, 0, "Training",
-     "file to write; items that it already holds are kept and not generated again"},
+     "file to write; items that it already contains are kept and not generated again"},
     {"--n-turns", "N", APP_U32, APP_TRAIN_DATA, AT(train.n_turns), 1, 1 << 24, "Training", "turns: number of user messages"},
     {"--features", "FILE", APP_TEXT, APP_TRAIN_DATA, AT(train.features), 0, 0, "Training",
      "answers: also write the features to FILE, so that the step 'features' is not needed"},

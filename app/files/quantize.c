@@ -376,7 +376,7 @@ int app_quantize(const app_options *options)
     int bad = parse_request(&r, options);
     if (!bad) bad = app_report(APP_LOADING, ae_gguf_open(&gguf, r.in, &how, &error), &error);
     if (!bad && ae_gguf_n_tensors(gguf) == 0)
-        bad = app_error(APP_BAD_FILE, "%s holds no tensors, only a vocabulary", r.in);
+        bad = app_error(APP_BAD_FILE, "%s contains no tensors, only a vocabulary", r.in);
     if (!bad) bad = app_report(APP_LOADING, ae_rewrite_plan(&rewrite, gguf, &r.settings, &error), &error);
     if (!bad) bad = quantize(&r, rewrite, options);
     ae_rewrite_free(rewrite);

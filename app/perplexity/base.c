@@ -185,7 +185,7 @@ static int base_open(base *b, const app_models *models, const char *path)
         return app_error(APP_BAD_FILE, "'%s' cannot be read: %s", path, strerror(errno));
     for (size_t i = 0; i < n * n_ctx; i++)
         if (b->tokens[i] < 0 || b->tokens[i] >= head[1])
-            return app_error(APP_BAD_FILE, "'%s' holds token %d, which is none of %d: the file is damaged", path,
+            return app_error(APP_BAD_FILE, "'%s' contains token %d, but the model has only %d: the file is damaged", path,
                              (int)b->tokens[i], (int)head[1]);
     b->windows = (app_windows){.tokens = b->tokens,
                                .n_tokens = n * n_ctx,
@@ -262,7 +262,7 @@ static int compare_windows(aerie_session *session, const app_options *o, base *b
         char value[96];
         if (fread(codes, 1, bytes, b->file) != bytes) bad = app_error(APP_BAD_FILE, "'%s' cannot be read", b->path);
         else if (!is_sound(b, c->n_vocab, codes))
-            bad = app_error(APP_BAD_FILE, "'%s': window %u holds no log-probabilities: the file is damaged", b->path,
+            bad = app_error(APP_BAD_FILE, "'%s': window %u contains no log-probabilities: the file is damaged", b->path,
                             (unsigned)i + 1);
         else bad = app_window_run(session, w, i, (int32_t *)c->ids, compare_row, c);
         if (bad) break;

@@ -290,7 +290,7 @@ int app_choices(const app_models *models, const app_options *o)
     else if (!bad)
         bad =
             app_error(APP_BAD_FILE, "'%s' does not begin with '{': the tasks of --multiple-choice are lines of JSON", o->file);
-    if (!bad && all.n == 0) bad = app_error(APP_BAD_FILE, "'%s' holds no tasks", o->file);
+    if (!bad && all.n == 0) bad = app_error(APP_BAD_FILE, "'%s' contains no tasks", o->file);
     if (!bad) bad = app_windows_session(&session, models, o, o->session.n_ctx ? o->session.n_ctx : CONTEXT, 128);
     if (!bad) bad = run_tasks(session, models, o, &all);
     aerie_session_free(session);

@@ -144,7 +144,7 @@ int app_imatrix(const app_options *o)
     r.head = models.head != NULL;
     if (!bad && models.draft)
         bad = app_error(APP_USAGE,
-                        "-md is a model of its own: its importance matrix is collected with -m; -md takes a drafter head");
+                        "-md is a complete model: its importance matrix is collected with -m; -md takes a drafter head");
     if (!bad) bad = app_text_windows(&r.windows, &models, o);
     if (!bad) bad = open_session(&r, &own);
     app_interrupt_arm();

@@ -318,14 +318,15 @@ static bool check_bound(transfer *t)
             t->failed = app_error(APP_BAD_FILE, "'%s' is sent without its length, and aerie cannot tell where it ends: %s", url,
                                   error.text);
         else if (status == AERIE_ERROR_IO || status == AERIE_ERROR_MEMORY) t->failed = app_report(APP_LOADING, status, &error);
-        else if (status != AERIE_OK) t->failed = app_error(APP_BAD_FILE, "'%s' is not a whole GGUF file: %s", url, error.text);
+        else if (status != AERIE_OK)
+            t->failed = app_error(APP_BAD_FILE, "'%s' is not a complete GGUF file: %s", url, error.text);
         else if (!t->extent.end && t->at >= MAX_TABLES)
             t->failed = app_error(APP_BAD_FILE, "'%s' is sent without its length, and its tables do not end in 256 MiB", url);
         else if (!has_room(t, t->extent.end)) t->failed = no_room(t, ENOSPC);
     }
     if (!t->failed && t->extent.end && t->at > t->extent.padded)
         t->failed = app_error(APP_BAD_FILE,
-                              "'%s' is sent without its length and goes on after byte %" PRIu64
+                              "'%s' is sent without its length and continues after byte %" PRIu64
                               ", where its tables say that it ends; it is not kept",
                               url, t->extent.padded);
     if (t->failed) empty_part(t);
@@ -437,7 +438,7 @@ static int refused(const transfer *t, CURLcode rc, long code, const char *detail
     if (rc == CURLE_TOO_MANY_REDIRECTS)
         return app_error(APP_FAILED, "'%s' is redirected more than %d times", url, MAX_REDIRECTS);
     if (rc == CURLE_UNSUPPORTED_PROTOCOL) /* the address is the user's; source.c accepts only http and https */
-        return app_error(APP_FAILED, "'%s' is redirected to another kind of address than the one asked for (%s)", url, detail);
+        return app_error(APP_FAILED, "'%s' is redirected to another kind of address than the requested one (%s)", url, detail);
     if (rc != CURLE_OK) return app_error(APP_FAILED, "cannot fetch '%s': %s", url, *detail ? detail : curl_easy_strerror(rc));
     if (code == 401 || code == 403)
         return app_error(APP_FAILED, "'%s' is refused (HTTP %ld): it is private, gated, or not there; %s", url, code,
@@ -558,7 +559,7 @@ static int perform(transfer *t, const char *accept, long *code)
         if (useful) t->farthest = t->at;
         n_useless = useful ? 0 : n_useless + 1;
         if (n_useless > t->settings->n_retries) {
-            t->failed = t->again ? app_error(APP_FAILED, "'%s': the server sends another part of the file than was asked for",
+            t->failed = t->again ? app_error(APP_FAILED, "'%s': the server sends a part of the file that was not requested",
                                              shown_url(t->url, url))
                                  : refused(t, rc, *code, detail);
             break;
@@ -604,9 +605,9 @@ static int check_tables(transfer *t)
         app_note("'%s': only its length was checked, since aerie does not know its tables: %s", url, error.text);
         return APP_DONE;
     }
-    if (status != AERIE_OK) return app_error(APP_BAD_FILE, "'%s' is not a whole GGUF file: %s", url, error.text);
+    if (status != AERIE_OK) return app_error(APP_BAD_FILE, "'%s' is not a complete GGUF file: %s", url, error.text);
     if (!e->end || t->at < e->end)
-        return app_error(APP_BAD_FILE, "'%s' is not a whole GGUF file: it ends after %" PRIu64 " bytes, %s", url, t->at,
+        return app_error(APP_BAD_FILE, "'%s' is not a complete GGUF file: it ends after %" PRIu64 " bytes, %s", url, t->at,
                          e->end ? "before its last tensor does" : "within its tables");
     if (e->part != (part ? part : 1) || e->n_parts != (of ? of : 1))
         return app_error(APP_BAD_FILE, "'%s' is not the file that its name says: it is part %u of %u of a model", url, e->part,

@@ -415,7 +415,7 @@ int app_pull(const app_options *options)
                          "'pull' needs to know what: hf:OWNER/REPO[:QUANT], ollama:NAME[:TAG], the address of a file or a "
                          "model's name");
     if (options->arguments.n > 1 && options->pull.sha256)
-        return app_error(APP_USAGE, "--sha256 is the hash of one file, but %zu are asked for", options->arguments.n);
+        return app_error(APP_USAGE, "--sha256 is the hash of one file, but %zu are requested", options->arguments.n);
     app_interrupt_arm();
     for (size_t i = 0; !bad && i < options->arguments.n; i++) bad = pull_one(options->arguments.items[i], options);
     return bad;

@@ -382,7 +382,7 @@ static int no_such_file(const hf_list *list, const hf_reference *r)
     if (n > 12) snprintf(more, sizeof more, " and %zu more", n - 12);
     const int bad = n ? app_error(APP_FAILED, "hf:%s/%s has no '%s'; it has %s%s", r->owner, r->repo,
                                   r->file ? r->file : r->quant, known.data ? known.data : "", more)
-                      : app_error(APP_FAILED, "hf:%s/%s holds no model in GGUF format", r->owner, r->repo);
+                      : app_error(APP_FAILED, "hf:%s/%s contains no model in GGUF format", r->owner, r->repo);
     app_text_free(&known);
     return bad;
 }

@@ -381,7 +381,7 @@ static bool show_picture(chat *c, const char *path)
     const app_picture *p = &c->shown.items[c->shown.n - 1];
     aerie_image_size(p->image, &w, &h);
     if (aerie_tower_n_rows(c->tower, w, h, &n_rows, &error) == AERIE_OK) {
-        app_note("'%s', %u x %u pixels, %u tokens: it stands before your next message", p->path, (unsigned)w, (unsigned)h,
+        app_note("'%s', %u x %u pixels, %u tokens: it comes before your next message", p->path, (unsigned)w, (unsigned)h,
                  (unsigned)n_rows);
         return true;
     }
@@ -426,7 +426,7 @@ static const struct {
     {"/image", "/image FILE", "put a picture before the next message, as pasting its path does", show},
     {"/save", "/save FILE", "write the conversation as JSON; '/save!' replaces a file", save},
     {"/save!", NULL, NULL, save_anyway},
-    {"/load", "/load FILE", "go on with a conversation that /save wrote", load},
+    {"/load", "/load FILE", "continue a conversation that /save wrote", load},
     {"/stats", "/stats", "figures of the conversation so far, as --stats prints them", show_stats},
     {"/help", "/help", "this list", say_help},
     {"/?", NULL, NULL, say_help},
@@ -671,7 +671,7 @@ static int read_opening(app_prompts *prompts, const app_options *options)
     if (prompts->n > 1 || options->prompts_file)
         return app_error(APP_USAGE, "a chat begins with one message; found %zu", prompts->n);
     if (prompts->n && memchr(prompts->items[0].text.data, '\0', prompts->items[0].text.n))
-        return app_error(APP_USAGE, "the prompt holds a NUL byte, which no chat template can take; see -no-cnv");
+        return app_error(APP_USAGE, "the prompt contains a NUL byte, which no chat template accepts; see -no-cnv");
     return APP_DONE;
 }
 

@@ -295,7 +295,7 @@ bool app_conversation_load(app_conversation *c, const char *path)
     const json_t *list = json_is_object(json) ? json_object_get(json, "messages") : json;
     bool ok = false;
     if (!json) app_note("'%s' is not JSON: line %d: %s", path, error.line, error.text);
-    else if (!json_is_array(list)) app_note("'%s' holds no list of messages", path);
+    else if (!json_is_array(list)) app_note("'%s' contains no list of messages", path);
     else ok = add_messages(&loaded, list, path);
     json_decref(json);
     app_text_free(&text);

@@ -447,9 +447,9 @@ static const char *cause_of(const app_generation *g, aerie_stop stop, char out[1
 {
     switch (stop) {
     case AERIE_STOP_LENGTH:
-        snprintf(out, 160, "-n %d ended it; a larger -n lets it go on", (int)g->options->n_predict);
+        snprintf(out, 160, "-n %d ended it; a larger -n lets it continue", (int)g->options->n_predict);
         return out;
-    case AERIE_STOP_CONTEXT: return "the context is full; a larger -c lets it go on";
+    case AERIE_STOP_CONTEXT: return "the context is full; a larger -c lets it continue";
     case AERIE_STOP_STRING: return "a stop string ended it";
     case AERIE_STOP_DEAD_END:
         return "the grammar leaves no token after that, because the vocabulary cannot spell what would follow or the grammar "

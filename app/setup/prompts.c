@@ -109,7 +109,7 @@ static int add_lines(app_prompts *prompts, const char *path)
         }
     }
     app_text_free(&text);
-    if (!bad && prompts->n == 0) return app_error(APP_BAD_FILE, "'%s' holds no prompt", path);
+    if (!bad && prompts->n == 0) return app_error(APP_BAD_FILE, "'%s' contains no prompt", path);
     return bad;
 }
 
@@ -313,7 +313,7 @@ int app_conversation_encode(const app_models *models, const aerie_message *messa
 static int encode_messages(app_prompt *prompt, const app_models *models, const app_options *options)
 {
     if (!app_uses_template(models, options))
-        return app_error(APP_USAGE, "%s holds messages, but there is no chat template%s", prompt->source,
+        return app_error(APP_USAGE, "%s contains messages, but there is no chat template%s", prompt->source,
                          options->no_conversation ? " with -no-cnv"
                                                   : " in the model; --chat-template chatml gives a plain one");
     aerie_chat chat = app_format_chat(&models->format);

@@ -209,7 +209,7 @@ aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *token
     const ae_hparams *h = &e->net->model->hparams;
     const bool encoder = h->encoder;
     if (encoder && seq < e->options.n_seqs && ae_kv_n_live(e->kv, seq))
-        return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u of an encoder holds a text already; please report", seq);
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u of an encoder contains a text already; please report", seq);
     AE_TRY(ae_engine_add_chain(e, seq, tokens, n, AE_EXPORT_NONE, first, error));
     if (h->denoises) ae_engine_join_rows(e, *first, n);
     for (uint32_t i = 0; encoder && i < n; i++) {

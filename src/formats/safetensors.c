@@ -393,9 +393,10 @@ static aerie_status only_one(const char *folder, char out[4096], aerie_error *er
     }
     closedir(dir);
     if (n == 1) return AERIE_OK;
-    if (n) return FAIL(FORMAT, "%s%s: holds %zu *.safetensors and no index; give the path of one of them", dots, path, n);
-    if (n_gguf) return FAIL(IO, "%s%s: holds GGUF files, which need no conversion, and no *.safetensors", dots, path);
-    return FAIL(IO, "%s%s: holds no model.safetensors, no model.safetensors.index.json and no other *.safetensors", dots, path);
+    if (n) return FAIL(FORMAT, "%s%s: contains %zu *.safetensors and no index; give the path of one of them", dots, path, n);
+    if (n_gguf) return FAIL(IO, "%s%s: contains GGUF files, which need no conversion, and no *.safetensors", dots, path);
+    return FAIL(IO, "%s%s: contains no model.safetensors, no model.safetensors.index.json and no other *.safetensors", dots,
+                path);
 }
 
 static aerie_status open_path(ae_safetensors **out, const char *path, aerie_error *error)

@@ -633,7 +633,7 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
     m->name = ae_arena_strndup(&m->arena, name.data ? name.data : "", name.data ? name.n : 0);
     if (!m->name) return ae_fail_memory(error, "the model's name", name.n);
     if (!ae_gguf_n_tensors(m->gguf))
-        return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the file holds a vocabulary only, no weights", ae_gguf_path(m->gguf));
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the file contains only a vocabulary, no weights", ae_gguf_path(m->gguf));
     AE_TRY(read_n_vocab(&b, &m->hparams));
     AE_TRY(ae_bind_begin(&b, &m->arena));
     m->bound = b.bound;

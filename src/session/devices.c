@@ -19,7 +19,7 @@ void ae_session_close_devices(ae_session_devices *d)
 static aerie_status open_one(ae_session_devices *d, const char *name, const char *cpu_level, aerie_error *error)
 {
     if (d->n == AE_MAX_DEVICES)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a model can lie on %d devices at most; \"%s\" is one too many",
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a model can use at most %d devices; \"%s\" is one too many",
                        AE_MAX_DEVICES, name);
     AE_TRY(ae_backend_open(&d->list[d->n], name, cpu_level, error));
     d->n++;

@@ -270,7 +270,7 @@ static aerie_status begin_saving(aerie_saving *saving, aerie_session *s, const i
     if (n_tokens) AE_TRY(take_tokens(s, tokens, n_tokens, own, error));
     const ae_spec_cached cached = own->n ? ae_spec_find_cached(s->spec, set, own->tokens, own->n) : (ae_spec_cached){0};
     if (!cached.n)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the KV cache holds none of these %zu tokens; a request that ran them "
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the KV cache contains none of these %zu tokens; a request that ran them "
                        "comes first", n_tokens);
     cut_rows(own, cached.n);
     saving->session = s;

@@ -160,7 +160,7 @@ refuse() { # text of the file, sentence
     expect "$2"
 }
 refuse '[{"role":' "is not JSON: line 1"
-refuse '{}' "holds no list of messages"
+refuse '{}' "contains no list of messages"
 refuse '[{"role":"tool","content":"x"}]' "message 1 has the role 'tool'; known are"
 refuse '[{"role":"user","content":"x"},{"role":"system","content":"x"}]' "message 2 is a system message"
 refuse '[{"role":"user","content":7}]' "the content of message 1 is not a string"
@@ -536,9 +536,9 @@ open(sys.argv[1], "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(
     line "/image $here/cut.png"
     expect "cut.png': "
     line "/image $here/dark.png"
-    expect "40 x 30 pixels, 16 tokens: it stands before your next message"
+    expect "40 x 30 pixels, 16 tokens: it comes before your next message"
     line "'$here/grey one.png' what are these?"
-    expect "tokens: it stands before your next message" 2
+    expect "tokens: it comes before your next message" 2
     line "and now?"
     line "/save $here/seen.json"
     expect "saved 4 messages"

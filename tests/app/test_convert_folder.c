@@ -352,7 +352,7 @@ static void what_is_no_checkpoint(void **state)
         {"rm k/tokenizer.json; " POINTER "k/tokenizer.model", "k", "k/tokenizer.model: this is a Git LFS pointer"},
         {"cp m.gguf k/x.gguf", "k/x.gguf", "k/x.gguf: this is a GGUF file; it needs no conversion"},
         {"cp m.gguf k/model.safetensors", "k", "k/model.safetensors: this is a GGUF file; it needs no conversion"},
-        {"rm k/*; cp m.gguf k/", "k", "k: holds GGUF files, which need no conversion"},
+        {"rm k/*; cp m.gguf k/", "k", "k: contains GGUF files, which need no conversion"},
         {"cp m.gguf k/x.bin", "k/x.bin", "k/x.bin: this is a GGUF file"},
         {"rm k/config.json; echo '{}' > k/adapter_config.json", "k", "k: this is the folder of a PEFT adapter"},
         {"rm k/config.json k/*.safetensors; echo '{}' > k/adapter_config.json; touch k/adapter_model.bin", "k",

@@ -70,7 +70,7 @@ static void environment_of_llama(void **state)
     static const struct {
         const char *given, *line;
     } cases[] = {
-        {"LLAMA_ARG_THREADS=1 " RUN "-v", "threads: 1 (asked for)"},
+        {"LLAMA_ARG_THREADS=1 " RUN "-v", "threads: 1 (requested)"},
         {"LLAMA_ARG_THREADS=-1 " RUN "-v", "aerie: threads: "},
         {"LLAMA_ARG_SPEC_TYPE=ngram-mod " RUN "--stats", "speculation: ngram"},
         {"LLAMA_ARG_SPEC_TYPE=none AERIE_SPEC_TYPE=ngram " RUN "--stats", "speculation: ngram"},

@@ -67,7 +67,7 @@ static void wrong_command_lines(void **state)
         {3, "f32.gguf . Q4_0", "a directory", ""},
         {3, "f32.gguf /dev/null Q4_0", "/dev/null", "a device"},
         {3, "text.gguf o.gguf Q4_0", "text.gguf", ""},
-        {3, "vocab.gguf o.gguf Q4_0", "vocab.gguf holds no tensors", ""},
+        {3, "vocab.gguf o.gguf Q4_0", "vocab.gguf contains no tensors", ""},
     };
     ae_buf vocab = {0};
     vocab_make_bpe(&vocab, &(vocab_make){0});

@@ -216,7 +216,7 @@ static void lines_of_json(void **state)
         cli_refused(3, bad[i][1], "bad.jsonl");
     }
     cli(": > none.jsonl; " RUN "-q --prompts-file none.jsonl");
-    cli_refused(3, "holds no prompt", "none.jsonl");
+    cli_refused(3, "contains no prompt", "none.jsonl");
 }
 
 static void answers_are_told_apart(void **state)
@@ -340,7 +340,7 @@ static void models_without_a_template(void **state)
     assert_null(strstr(cli_last.err, "template"));
     same(BARE "--messages chat.json", BARE "-p hello -sys 'Be brief.'");
     cli("cp chat.json x.jsonl; " BARE "-q --prompts-file x.jsonl");
-    cli_refused(2, "'x.jsonl' line 1 holds messages, but there is no chat template", "--chat-template chatml");
+    cli_refused(2, "'x.jsonl' line 1 contains messages, but there is no chat template", "--chat-template chatml");
 }
 
 /* ---- --prompt-cache ---------------------------------------------------------------------------------------------------- */

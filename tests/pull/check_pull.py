@@ -121,7 +121,7 @@ class Pull(Case):
 
     def test_an_empty_repository(self):
         self.hub.repos["o/r"] = {}
-        self.assertIn("holds no model", self.pull("hf:o/r", status=1).err)
+        self.assertIn("contains no model", self.pull("hf:o/r", status=1).err)
 
     def test_split_model_and_drafter_come_along(self):
         h = self.hub
@@ -284,7 +284,7 @@ class Pull(Case):
         for fault in ("html", "no-length"):  # nobody knows its hash
             f.faults, f.etag = [fault, "html"], "new" + fault
             f.data = MODEL[:-7]
-            self.assertIn("not a whole GGUF file", self.pull(url, status=3).err)
+            self.assertIn("not a complete GGUF file", self.pull(url, status=3).err)
             self.assertNotIn("secret", self.pull(url, status=3).err)
             self.assertEqual(read(out), MODEL)
         other = self.hub.add("o/r", "n.gguf", MODEL, lfs=False)
@@ -611,19 +611,19 @@ class Faults(Case):
         for data in (MODEL, b"GGUF", b"not found", b"<html>" * 100, MODEL[:20000]):
             f.data, f.faults, f.sent = data, ["endless"], 0
             error = self.pull(url, status=3).err
-            self.assertRegex(error, "goes on after byte|is not a whole GGUF file|cannot tell where it ends", data[:20])
+            self.assertRegex(error, "continues after byte|is not a complete GGUF file|cannot tell where it ends", data[:20])
             self.assertLess(f.sent, hubs.ENDLESS / 2)
             self.assertEqual(self.files(), {})
         for data in (MODEL[:-1000], MODEL[:3000], b"GGUF", b""):
             f.data, f.faults = data, ["no-length"]
-            self.assertIn("is not a whole GGUF file", self.pull(url, status=3).err)
+            self.assertIn("is not a complete GGUF file", self.pull(url, status=3).err)
         f.data, f.faults = MODEL, ["no-length"]
         self.assertEqual(read(self.pull(url).out[:-1]), MODEL)
         f.data, f.faults = MODEL + bytes(100000), []  # announced
         self.assertIn("after the end of its tensors", self.pull(url).err)
         f = self.hub.add("o/h", "m.gguf", MODEL)  # a known hash, but no length
         f.size, f.faults = None, ["endless"]
-        self.assertIn("goes on after byte", self.pull("hf:o/h", status=3).err)
+        self.assertIn("continues after byte", self.pull("hf:o/h", status=3).err)
         self.assertLess(f.sent, hubs.ENDLESS / 2)
         for size in (-1, "12", 1.5):
             f.size = size
@@ -639,7 +639,7 @@ class Faults(Case):
         self.pull(url)
         self.assertEqual(sorted(self.files().values()), sorted(parts))
         files = self.hub.repos["o/s"]
-        for i, (data, fault, said) in enumerate(((parts[1] + b"x", "endless", "goes on after byte"),
+        for i, (data, fault, said) in enumerate(((parts[1] + b"x", "endless", "continues after byte"),
                                                  (parts[2], None, "part 3 of 3"), (small_gguf(0, 1), None, "part 1 of 1"),
                                                  (parts[1][:-8], None, "before its last tensor"))):
             f = files["m-00002-of-00003.gguf"]

@@ -137,7 +137,7 @@ static void files_and_folders(void **state)
     aerie_error error = {0};
     (void)state;
     refused(ae_safetensors_open(&st, in_folder("missing"), &error), &st, &error, AERIE_ERROR_IO, "missing");
-    refused(ae_safetensors_open(&st, folder, &error), &st, &error, AERIE_ERROR_IO, "holds no model.safetensors");
+    refused(ae_safetensors_open(&st, folder, &error), &st, &error, AERIE_ERROR_IO, "contains no model.safetensors");
     st_make_floats(&m, "w", "w", 2, 2);
     write_made("medusa_lm_head.safetensors", &m);
     assert_int_equal(ae_safetensors_open(&st, folder, &error), AERIE_OK);

@@ -141,7 +141,7 @@ bool serve_keys_allow(serve_call *call, const char *presented, serve_error *e)
     if (watches && !is_watcher && keys->metrics)
         return serve_fail(e, 403, "", "%s shows all requests: it requires the key given with --metrics-key", call->path);
     if (watches && !is_watcher && are_apart(call->server))
-        return serve_fail(e, 403, "", "%s shows all requests: with several API keys it requires a key of its own "
+        return serve_fail(e, 403, "", "%s shows all requests: with several API keys it requires a separate key "
                           "(--metrics-key)", call->path);
     if (access == SERVE_FOR_KEYS && call->i_key == SIZE_MAX)
         return serve_fail(e, 403, "", "the key given with --metrics-key is only for GET /metrics and /slots");

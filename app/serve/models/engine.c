@@ -82,7 +82,7 @@ static bool has_room(const serve_model *model, uint64_t client, uint32_t n, serv
     if (!model->may_submit) return serve_fail_not_ready(error, 0, "the server is shutting down");
     if (n > most)
         return serve_fail(error, 400, "n",
-                          "%u answers are asked for, but at once %u can be generated (-np) and %u wait (--max-queue)",
+                          "%u answers are requested, but at once %u can be generated (-np) and %u wait (--max-queue)",
                           (unsigned)n, (unsigned)model->n_seqs, (unsigned)model->server->o->max_queue);
     if (model->n_active + n <= most || is_owed(model, client, n, most)) return true;
     const uint32_t waiting = model->n_active > model->n_seqs ? model->n_active - model->n_seqs : 0;

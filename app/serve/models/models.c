@@ -108,7 +108,7 @@ static int add_folder(serve_models *models, const char *folder)
         free(names[i]);
     }
     free(names);
-    if (!bad && !models->n) return app_error(APP_BAD_FILE, "--models-dir '%s' holds no model (.gguf)", folder);
+    if (!bad && !models->n) return app_error(APP_BAD_FILE, "--models-dir '%s' contains no model (.gguf)", folder);
     return bad;
 }
 
@@ -120,8 +120,8 @@ static int choose_default(serve_models *models)
            strcmp(models->items[models->i_default].name, o->default_model))
         models->i_default++;
     if (models->i_default < models->n) return APP_DONE;
-    return app_error(APP_USAGE, "--default-model '%s' is none of the %zu models, the first of which is '%s'", o->default_model,
-                     models->n, models->items[0].name);
+    return app_error(APP_USAGE, "--default-model '%s' is not one of the %zu models, the first of which is '%s'",
+                     o->default_model, models->n, models->items[0].name);
 }
 
 static int check_file(const char *path)

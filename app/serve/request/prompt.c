@@ -79,8 +79,8 @@ bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, se
         for (size_t i = 0; ok && i < n; i++) {
             const json_t *v = json_array_get(value, i);
             if (json_is_string(v) && json_is_string(json_array_get(value, 0)) && i)
-                return serve_fail(error, 400, field, "'%s' holds several prompts; /v1/completions answers them, this path one",
-                                  field);
+                return serve_fail(error, 400, field, "'%s' contains several prompts, which /v1/completions answers; this path "
+                                  "answers only one", field);
             if (json_is_string(v))
                 ok = serve_ask_add_text(ask, json_string_value(v), json_string_length(v), i == 0, true, error);
             else ok = add_token(ask, v, field, error);
@@ -128,7 +128,7 @@ bool serve_ask_prompts(serve_ask *ask, serve_error *error)
     const size_t n = json_array_size(value);
     if (!is_list_of_prompts(value)) return serve_ask_own_prompt(ask, error);
     if (n * ask->n > MAX_ANSWERS)
-        return serve_fail(error, 400, "prompt", "'prompt' holds %zu prompts, which makes %zu answers; %d are possible", n,
+        return serve_fail(error, 400, "prompt", "'prompt' contains %zu prompts, which makes %zu answers; %d are possible", n,
                           n * ask->n, MAX_ANSWERS);
     ask->ends = calloc(n, sizeof *ask->ends);
     if (!ask->ends) return serve_fail_memory(error);

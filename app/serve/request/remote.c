@@ -220,7 +220,7 @@ static bool check_url(CURLU *parts, transfer *t, const char *url, bool first, ch
     if (ok && !has_host(t->settings->hosts, host, number, number == (https ? 443 : 80)))
         ok = false, snprintf(why, 160, "this server does not fetch images from that host; send a data: URL");
     if (ok && !first && strcasecmp(host, t->host))
-        ok = false, snprintf(why, 160, "the image lies behind a redirect to another host");
+        ok = false, snprintf(why, 160, "the image is behind a redirect to another host");
     if (ok) snprintf(t->host, sizeof t->host, "%s", host);
     curl_free(scheme);
     curl_free(host);
@@ -286,7 +286,7 @@ static bool run(CURL *curl, CURLU *parts, transfer *t, const char *url, struct c
             free(next);
             next = strdup(to);
             if (next && !leaves) continue;
-            snprintf(why, 160, "the image lies behind a redirect that cannot be followed");
+            snprintf(why, 160, "the image is behind a redirect that cannot be followed");
             break;
         }
         done = rc == CURLE_OK && code == 200;

@@ -48,7 +48,7 @@ bool serve_get_text(const json_t *object, const char *field, const char **value,
     const json_t *v = serve_get(object, field);
     if (v && !json_is_string(v)) return wrong_kind(error, field, "a string", v);
     if (v && strlen(json_string_value(v)) != json_string_length(v))
-        return serve_fail(error, 400, field, "'%s' holds a NUL character", field);
+        return serve_fail(error, 400, field, "'%s' contains a NUL character", field);
     if (v) *value = json_string_value(v);
     return true;
 }
@@ -215,7 +215,7 @@ static bool add_stop(serve_ask *ask, const json_t *v, const char *field, serve_e
 {
     if (!json_is_string(v)) return wrong_kind(error, field, "a string or a list of strings", v);
     const size_t n = json_string_length(v);
-    if (strlen(json_string_value(v)) != n) return serve_fail(error, 400, field, "'%s' holds a NUL character", field);
+    if (strlen(json_string_value(v)) != n) return serve_fail(error, 400, field, "'%s' contains a NUL character", field);
     if (n == 0) return true; /* some clients send an empty one and mean none */
     if (n > AERIE_MAX_STOP_BYTES || ask->n_stops == AERIE_MAX_STOPS)
         return serve_fail(error, 400, field, "'%s' may hold %d texts of at most %d bytes each", field, AERIE_MAX_STOPS,

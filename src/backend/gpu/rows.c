@@ -35,7 +35,7 @@ void ae_gpu_map(ae_stream *stream, const ae_map *a)
                                   .x2_stride = (uint32_t)a->x2_stride, .dim = a->dim, .kind = a->kind, .glu = a->glu,
                                   .group = parts ? a->dim / a->n_groups : 1, .a = a->a, .b = a->b, .c = a->c, .d = a->d,
                                   .limit = a->glu_limit, .up_limit = a->up_limit};
-    if (a->kind == AE_MAP_SOFTMAX && a->dim > AE_GPU_SOFTMAX_DIM) ae_gpu_decline(stream, "sums of so many rows");
+    if (a->kind == AE_MAP_SOFTMAX && a->dim > AE_GPU_SOFTMAX_DIM) ae_gpu_decline(stream, "sums of this many rows");
     else if (whole) ae_gpu_launch(stream, AE_GPU_map_whole_rows, a->n_rows, 1, 1, AE_GPU_NORM_SHARED, &args);
     else ae_gpu_launch(stream, AE_GPU_map_rows, a->n_rows, blocks_of(a->dim, AE_GPU_MAP_BLOCK), 1, 0, &args);
 }

@@ -192,7 +192,7 @@ static aerie_status adapter_plan(ae_convert *c)
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s is not part of a pair lora_A, lora_B of a matrix, "
                        "which is all that --lora takes; --skip leaves it out", c->path, left->tensor->name);
     if (c->adapter.n_pairs) return AERIE_OK;
-    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: holds no pair lora_A, lora_B", c->path);
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: contains no pair lora_A, lora_B", c->path);
 }
 
 static aerie_status adapter_keys(const ae_convert *c, ae_gguf_writer *w)

@@ -74,8 +74,8 @@ static aerie_status read_kernel(ae_convert *c)
     size_t k = 0;
     while (k < 4 && !(t = find_kind(c, kinds[k]))) k++;
     if (!t)
-        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: holds no kernel of patches of a vision encoder of type %s", c->path,
-                       c->tower_family->type);
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: contains no kernel of patches for a vision encoder of type %s",
+                       c->path, c->tower_family->type);
     const bool flat = k >= 2, frames = k == 1;
     const uint64_t *s = t->shape, area = flat ? (t->n_dims == 2 ? s[1] / 3 : 0) : t->n_dims >= 4 ? s[t->n_dims - 1] : 0;
     m->patch = flat ? (uint32_t)sqrt((double)area) : (uint32_t)area;
@@ -97,7 +97,7 @@ static aerie_status read_side(ae_convert *c)
     const bool cls = find_kind(c, AE_MMPROJ_VECTOR) && !strcmp(c->tower_family->type, "internvl");
     c->tower.image_size = c->tower_family->image_size;
     if (c->tower.image_size) return get(c, "image_size", 1, 1 << 16, &c->tower.image_size);
-    if (!t || t->n_dims < 2) return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: holds no positions of patches", c->path);
+    if (!t || t->n_dims < 2) return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: contains no positions of patches", c->path);
     const uint64_t n = t->shape[t->n_dims - 2] - cls, root = n < 1 << 24 ? (uint64_t)sqrt((double)n) : 0;
     if (!root || root * root != n) return fail_shape(c, t, "a square number of positions");
     c->tower.image_size = (uint32_t)root * m->patch;

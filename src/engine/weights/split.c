@@ -49,7 +49,7 @@ aerie_status ae_split_set_ffn(ae_split *split, const ae_model *model, uint32_t l
                        "so they cannot lie on two devices", ae_gguf_path(model->gguf), layer);
     while (at < split->n_devices && split->devices[at] != device) at++;
     if (at == AE_MAX_DEVICES)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "a model can lie on %d devices at most", AE_MAX_DEVICES);
+        return ae_fail(error, AERIE_ERROR_LIMIT, "a model can use at most %d devices", AE_MAX_DEVICES);
     if (at == split->n_devices) split->devices[split->n_devices++] = device;
     split->ffn[layer] = (uint8_t)at;
     return AERIE_OK;

@@ -344,7 +344,7 @@ static aerie_status bind_rest(ae_jinja_run *r, const ae_jinja_node *macro, const
     } else {
         for (size_t i = 0; i < args->n_named; i++)
             if (!used[i])
-                return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "the macro '%.80s' takes no argument '%.80s'",
+                return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "the macro '%.80s' has no argument '%.80s'",
                                      macro->name ? macro->name->data : "caller", args->names[i]->data);
     }
     if (macro->op & AE_JINJA_USES_VARARGS) {

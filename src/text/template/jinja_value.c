@@ -205,7 +205,7 @@ aerie_status ae_jinja_call_entry(ae_jinja_run *r, const ae_jinja_entry *entry, a
     for (size_t i = 0; i < args->n_named; i++) {
         size_t at = find_param(entry->params, args->names[i], &n_params);
         if (at >= AE_JINJA_MAX_ARGS || call.has[at])
-            return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' takes no argument '%.80s' here", entry->name,
+            return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' has no argument '%.80s' here", entry->name,
                                  args->names[i]->data);
         call.arg[at] = args->named[i];
         call.has[at] = true;
