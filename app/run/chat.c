@@ -2,7 +2,11 @@
  * Owns the parts of a chat apart from the messages (conversation.h). An interrupted answer stays in the conversation up to the
  * interruption. When the context is full, the oldest turns are dropped, and a line says so. A message that cannot be answered
  * because it is longer than the context, or whose answer was stopped before it began, is removed. The KV cache of the last turn
- * is reused for the next one. */
+ * is reused for the next one.
+ *
+ * Each answer has its own seed: the given one for the first, one more after each answer. The noise of a draw depends on seed
+ * and position (draw/draw.h), so with one seed, prompts of equal length would get similar answers, and a model that has
+ * degenerated once would degenerate again although that turn was dropped. */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
 #include <errno.h>
@@ -56,6 +60,7 @@ static int generate(chat *c, app_prompt *prompt, bool *answered)
         const app_text *text = &g.answers[0].text;
         if (!add(c, "assistant", text->data ? text->data : "", text->n)) bad = app_error_memory("the conversation");
         app_stats_add(&c->sum, &g.stats[0]);
+        c->own.sampling.seed++;
         if (!bad && g.answers[0].n_ids) bad = app_cache_note(&c->cache, c->models.model, prompt, &g.answers[0]);
         if (g.stats[0].stop == AERIE_STOP_CONTEXT)
             app_note("the context of %u tokens is full, so the answer ends here; your next message makes room by forgetting "

@@ -307,10 +307,17 @@ line "/save $here/draw3.json"
 expect "saved 2 messages" 3
 if cmp -s "$here/draw1.json" "$here/draw2.json"; then echo "the same answer with another seed"; exit 1; fi
 if cmp -s "$here/draw2.json" "$here/draw3.json"; then echo "the same answer with a third seed"; exit 1; fi
+line "/reset"
+line "surprise me"
+line "/save $here/draw4.json"
+expect "saved 2 messages" 4
+for i in 1 2 3; do
+    if cmp -s "$here/draw$i.json" "$here/draw4.json"; then echo "the same prompt has the same answer as before"; exit 1; fi
+done
 prompt
 keys C-d
 expect "status 0"
-pass "/regen"
+pass "/regen and repeated messages"
 
 # ---- colours ----
 start -n 60 --color-drafts --spec-type draft -md "$here/m.gguf" --spec-fixed
