@@ -273,6 +273,12 @@ AE_DEV result step_scan(const ae_gpu_recur_args *a, const column *c, const float
 
 /* Whether rows are fetched while the row before is computed: lanes with large states have no registers for that. */
 #define AHEAD(n) ((n) <= 32)
+/* Whether a lane keeps the decays of its values in registers; with 32 of them the compiler for 12.0 has too few. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+#define KEEPS_DECAY(n) ((n) <= 16)
+#else
+#define KEEPS_DECAY(n) AHEAD(n)
+#endif
 
 /* Computes one row, whose loads are in f, and loads row `next` (-1: none) into f while the lanes compute (AHEAD). `record`:
  * where the row's own numbers are kept, or NULL. */
@@ -338,12 +344,12 @@ template <int n, int steps> AE_DEV void run_steps(const ae_gpu_recur_args *a, fl
     const int32_t tree = run.n_tentative ? a->rows.visits[(size_t)c.i_run * a->rows.stride].row : -1;
     const int32_t first = run.n_committed ? (int32_t)run.first : tree;
     float *plane = v->plane + (uint64_t)run.seq * v->plane_floats + c.at;
-    float s[n], f[FETCHED(n, steps)] = {0}, kept[steps == AE_GPU_STEPS_SCAN && AHEAD(n) ? n : 1] = {0};
+    float s[n], f[FETCHED(n, steps)] = {0}, kept[steps == AE_GPU_STEPS_SCAN && KEEPS_DECAY(n) ? n : 1] = {0};
     const float *decay = kept; /* the lane's values: in registers where there are enough */
     load_state<n>(s, &c, plane, v->value_dim);
     if (steps == AE_GPU_STEPS_SCAN) {
         const float *own = a->decay + (c.used ? (size_t)c.j * v->key_dim + c.p * c.quarter : 0);
-        if (AHEAD(n)) load_state<n>(kept, &c, own, 1);
+        if (KEEPS_DECAY(n)) load_state<n>(kept, &c, own, 1);
         else decay = own;
     }
     if (AHEAD(n) && first >= 0) fetch<n, steps>(a, &c, (uint32_t)first, f);
