@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A table of what aerie makes of a folder of model files, beside logits that another program computed for the same ids.
+"""Compares aerie's logits for a folder of model files with those that another program computed for the same ids.
 
     arch_table.py ids > ids.txt                      # the ids: one window of 96
     arch_table.py table --aerie build/aerie --files DIR --logits DIR --ids ids.txt [--markdown]
 
-DIR of --files holds NAME.gguf, DIR of --logits NAME.f32: a row of n_vocab little-endian f32 for each id.
+The folder of --files contains NAME.gguf, that of --logits NAME.f32: a row of n_vocab little-endian f32 for each id.
 llama.cpp's `test-llama-archs -o DIR -s SEED` writes such files, one for each architecture that it can make
 up; their vocabulary is none that aerie knows, so that they run on ids. A line of the table: the name, the
 normalised squared error, rows with the same best token; or what was said when the file was refused.
@@ -47,7 +47,7 @@ def compare(ours, theirs):
 
 
 def line_of(args, name, n_rows):
-    """The error or None, and what stands in the table."""
+    """Returns the error, or None, and the line of the table."""
     model = os.path.join(args.files, name + ".gguf")
     run = subprocess.run([args.aerie, "bench", "logits", "-m", model, "--ids-file", args.ids], capture_output=True)
     if run.returncode:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""conversations.py - what a server computes again of conversations that come back.
+"""conversations.py - measures how much a server recomputes when conversations continue later.
 
     bench/conversations.py --n 100 --tokens 1000 -- build/aerie serve model.gguf -np 10 -c 1200 --port {port}
     bench/conversations.py --n 100 --tokens 1000 --kill -- build/aerie serve model.gguf ... --cache-disk /tmp/kept --port {port}
@@ -9,7 +9,7 @@ of random tokens, each once; then again in each further round, in random order, 
 Prints what the server says of its prompts: tokens in all, computed ones, and the milliseconds that they took; and a hash of all
 answers, which is the same for servers that answer alike. --kill: the server is killed (SIGKILL) between two rounds and
 started again; --between: a shell command that runs between two rounds, while a killed server is away, such as one that
-damages its files. Needs Python 3 and nothing else.
+damages its files. Needs only Python 3.
 """
 import argparse
 import hashlib
@@ -59,7 +59,7 @@ class Server:
                 self.process.kill()
                 raise Failed(f"the server was not ready within {limit} s")
             time.sleep(0.2)
-        # nobody reads its log from now on, so it must not fill a pipe
+        # nobody reads the log from here on, so it must not fill a pipe
         subprocess.Popen(["cat"], stdin=self.process.stderr, stdout=subprocess.DEVNULL)
 
     def complete(self, tokens, n_predict):

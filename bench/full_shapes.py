@@ -7,7 +7,7 @@ Writes each shape (build/tests/mkarch --shape) with random Q4_0 weights and its 
 what an engine makes of it lie in 24 GiB together, measures, and removes the file. A round runs aerie, then llama-bench; ratios
 are of medians over the rounds. Before a shape is begun that would not be done in time, it says so and stops; a shape that an
 engine refuses is named, and the others go on. Prints a table of Markdown.
-Needs Python 3 and nothing else.
+Needs only Python 3.
 """
 import argparse
 import glob
@@ -103,10 +103,10 @@ def main():
             how = ["--shape", name, "--type", options.type, "--layers", str(layers)]
             subprocess.run([options.mkarch] + how + [model], check=True)
             print(row(name, layers, model, *measure(options, model)), flush=True)
-        except (SystemExit, subprocess.CalledProcessError, KeyError) as wrong:  # peers.py has said why
+        except (SystemExit, subprocess.CalledProcessError, KeyError) as wrong:  # peers.py has printed the reason
             print(f"{name}: not measured ({wrong!r})", file=sys.stderr)
         finally:
-            for left in glob.glob(model + "*"):  # what is not yet whole has a longer name
+            for left in glob.glob(model + "*"):  # incomplete files have longer names
                 os.remove(left)
         longest = max(longest, time.monotonic() - at)
     return 0

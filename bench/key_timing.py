@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""key_timing.py - whether the time to the first token tells one API key what another key has sent.
+"""key_timing.py - tests whether the time to the first token reveals to one API key what another key has sent.
 
     bench/key_timing.py --trials 1000 -- build/aerie serve -m model.gguf -np 2 --api-key alice,bob --port {port}
     bench/key_timing.py --trials 50 --control -- build/aerie serve ... --prefix-scope all --port {port}
@@ -10,7 +10,7 @@ has sent. Their times from the request to the first event of the stream are comp
 U, Kolmogorov and Smirnov's D, and a sign test of the pairs, each with its two-sided p. A time that told nothing gives
 p that are even between 0 and 1, and a chance of 0.5 that a known prompt is answered faster. --control: the server
 shares prefixes among its keys, and the tests must see that; exit status 1 if they do not. Without it the status is 0
-whatever p is: one p below a limit is what chance gives now and then. Needs Python 3 and nothing else.
+whatever p is: one p below a limit is what chance gives now and then. Needs only Python 3.
 """
 import argparse
 import http.client

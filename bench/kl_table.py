@@ -10,7 +10,7 @@ matrix, and every file is run by aerie against the saved predictions of the unqu
 one that was measured is not run again. Each measurement is a line of the CSV file, written when it is done; those that are
 there are not made again, so the table can be stopped and goes on where it was (--limit N stops it after N of them). The table
 of all lines is printed at the end: the difference of a pair comes with the standard error of the mean of the windows'
-differences. llama.cpp refuses some mixes without an importance matrix; that is a line, too. Needs Python 3 and nothing else.
+differences. llama.cpp refuses some mixes without an importance matrix; that is a line, too. Needs only Python 3.
 """
 import argparse
 import csv

@@ -3,7 +3,7 @@ every kind and says how long generation took: llama-server. A server is started 
 prompt, put into the chat template by it, and stopped; what it reports as `timings` (tokens and milliseconds of generation,
 without the prompt) counts.
 
-Needs Python 3 and nothing else.
+Needs only Python 3.
 """
 import json
 import os

@@ -10,9 +10,9 @@
 bench/plot.py makes tables and plots of --csv FILE. A peer is a program with llama-bench's options (-m -p -n -t -r -o json),
 given with any options of its own and, before the path, any VARIABLE=value of its environment; with --spec it is the folder of
 llama-server, which measures speculation. It builds nothing. Clocks and
-bandwidth of shared machines move by a third within minutes, so every round runs every engine once (A B C, A B C, ...) and
+bandwidth of shared machines change by a third within minutes, so every round runs every engine once (A B C, A B C, ...) and
 the ratios are of medians.
-Needs Python 3 and nothing else.
+Needs only Python 3.
 """
 import argparse
 import csv

@@ -10,7 +10,7 @@ import statistics
 
 
 def is_shapes(paths, fail):
-    """whether the files are of bench shapes; a mixture is refused"""
+    """Returns whether the files are from bench shapes; refuses a mixture."""
     kinds = set()
     for path in paths:
         try:

@@ -13,7 +13,7 @@ FIGURES = ("plain_tokens_per_s", "tokens_per_s", "ratio", "accepted_per_pass", "
 
 
 def is_spec(paths, fail):
-    """whether the files are of bench spec; a mixture is refused"""
+    """Returns whether the files are from bench spec; refuses a mixture."""
     kinds = set()
     for path in paths:
         try:

@@ -5,7 +5,7 @@ import os
 
 
 def is_study(paths):
-    """whether the first file is of bench study"""
+    """Returns whether the first file is from bench study."""
     with open(paths[0], encoding="utf-8", newline="") as file:
         return {"way", "figure", "type"} <= set(csv.DictReader(file).fieldnames or [])
 

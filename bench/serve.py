@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""serve.py - what a server gives to many clients at once: tokens per second, time to the first token and between tokens.
+"""serve.py - measures what many clients get from a server at once: tokens per second, times to the first token and between
+tokens.
 
     bench/serve.py http://127.0.0.1:8080 --clients 16 --requests 200 --prompts prompts.jsonl
 

@@ -3,7 +3,7 @@
 
 usage: count-tests.py FILE.xml ...
 
-A file that is not there is a build that failed, and counts as one failure. A test counts as passed if it ran; one that ran
+A missing file means that a build failed, and counts as one failure. A test counts as passed if it ran; one that ran
 but left cases out, for want of a model, say, is named with what it left out. Exit status 0: nothing failed.
 """
 import os
@@ -42,7 +42,7 @@ def main():
                     print(f"{name}, in part: {reasons(case)}")
             elif status == "notrun" and case.find("skipped").get("message", "").startswith("SKIP_"):
                 print(f"{name}, skipped: {reasons(case) or 'it does not say why'}")
-            else: # also a program that is not there
+            else: # also a program that does not exist
                 failed += 1
     print(f"\n{passed} passed, {failed} failed")
     sys.exit(1 if failed else 0)

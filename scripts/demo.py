@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The main job on a real model: four prompts, each answered plain, with n-grams, with the drafter head kept in models/, and
-with both, which is what happens when nothing is said. Shows the answers with drafted tokens in colour (on a terminal), then
+"""Shows the main job on a real model: four prompts, each answered plain, with n-grams, with the drafter head kept in models/,
+and with both, which is the default. Shows the answers with drafted tokens in colour (on a terminal), then
 tokens per second of each way. Fails unless every way gave the same tokens.
 
 usage: demo.py [--rounds N]     (environment: AERIE, AERIE_MODEL and AERIE_HEAD name other files than those of the build)
@@ -53,7 +53,7 @@ def run(arguments, **keywords):
 
 
 def measure(prompt, options):
-    """The record that --json writes."""
+    """Returns the record that --json writes."""
     return json.loads(run(command(prompt, [*options, "--json"]), stdout=subprocess.PIPE, stderr=subprocess.PIPE).stdout)
 
 
@@ -67,7 +67,7 @@ def machine():
 
 
 def show(color):
-    """The answers, as the program writes them to a terminal or a file."""
+    """Prints the answers as the program writes them to a terminal or a file."""
     bold, dim, plain = ("\033[1m", "\033[2m", "\033[0m") if color else ("", "", "")
     if color:
         print(f"{dim}Drafted tokens that the model accepted are coloured, by how far ahead they were drafted; the others are "

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the tests that the changes of this working tree can break, by tests/labels.txt: what differs from BASE (main by
-default), committed or not. A changed test runs by its own name.
+"""Runs the tests that the changes of this working tree can break, by tests/labels.txt. Changes are the differences from BASE
+(default: main), committed or not. A changed test runs by its own name.
 
 usage: test-changed.py BUILD [BASE]
 """

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""cut_experts.py - a small mixture of experts with real weights, made of a dense llama model: GGUF in, GGUF out.
+"""cut_experts.py - a small mixture of experts with real weights, made from a dense llama model (both GGUF).
 
     python3 training/cut_experts.py -m dense.gguf -o moe.gguf --texts text.txt [more.txt ...]
 
-The neurons of each feed-forward block are divided: those that matter for most tokens are the shared expert, the others go in
-groups that fire together, the routed experts. A router is fitted to the experts' contributions, then each block to what the
-dense one gave, layer by layer on the text, with the errors of earlier layers in its input; the rest of the time tunes the whole
-model towards the dense one's distribution. The file has qwen2moe's form (softmax router, a gate for the shared expert), F16, to
-be quantized by `aerie quantize`. It is made for measuring speculation by fewer experts (docs/speculation.md): it says what the
-dense model says, only worse.
+The neurons of each feed-forward block are divided: those that matter for most tokens form the shared expert, the others are
+put in groups that fire together, the routed experts. A router is fitted to the experts' contributions, then each block to
+the dense block's output, layer by layer on the text, with the errors of earlier layers in its input; the rest of the time tunes
+the whole model towards the dense one's distribution. The file has qwen2moe's form (softmax router, a gate for the shared expert), F16, to
+be quantized by `aerie quantize`. It is made for measuring speculation by fewer experts (docs/speculation.md): it predicts
+what the dense model says, only worse.
 
 Owns: the cut, its training, and the file's layout. Weights are read as headtrain.target reads them; `aerie tokenize` makes the
 ids.
@@ -31,7 +31,7 @@ def fail(text):
 
 
 class Dense:
-    """A llama model's weights as f32 tensors, and what its file says of it."""
+    """A llama model's weights as f32 tensors, and its metadata."""
 
     def __init__(self, path):
         self.reader = GGUFReader(path)
@@ -87,20 +87,20 @@ class Dense:
 
 
 def groups_of(h, down, n_shared, n_experts):
-    """Neurons of the shared expert, and of each routed one: h [tokens, neurons]."""
+    """Returns the neurons of the shared expert and of each routed one. h [tokens, neurons]."""
     strength = h.abs() * down.norm(dim=0)
     score = strength.mean(0)
-    score[strength.amax(0).topk(n_shared // 8).indices] = torch.inf  # what makes a few rows huge is needed wherever these are
+    score[strength.amax(0).topk(n_shared // 8).indices] = torch.inf  # neurons that make rows huge are always needed
     order = score.argsort(descending=True)
     shared, rest = order[:n_shared], order[n_shared:]
-    # when a neuron matters: its strength over its mean, in directions that most of the variance is in
+    # a neuron matters where its strength exceeds its mean, in the directions with most of the variance
     f = strength[:, rest]
     f = F.normalize(f / f.mean(0) - 1, dim=0).T
     u, s, _ = torch.svd_lowrank(f, q=32)
     f = F.normalize(u * s, dim=1)
     size = len(rest) // n_experts
     centre = f[torch.randperm(len(rest))[:n_experts]]
-    for _ in range(8):  # k-means with groups of one size: the surest first, as long as there is room
+    for _ in range(8):  # k-means with groups of equal size: the clearest cases first, as long as there is room
         near = f @ centre.T
         taken, member = [0] * n_experts, [-1] * len(rest)
         for flat in near.flatten().argsort(descending=True).tolist():
@@ -114,7 +114,7 @@ def groups_of(h, down, n_shared, n_experts):
 
 
 class Moe(torch.nn.Module):
-    """One block. Experts lie behind each other in gate, up, down; the shared one apart."""
+    """One block. gate, up and down each contain all routed experts; the shared one is separate."""
 
     def __init__(self, dense, layer, x, options):
         super().__init__()
@@ -125,7 +125,7 @@ class Moe(torch.nn.Module):
         index = torch.cat(experts)
         self.gate, self.up = (torch.nn.Parameter(layer[n][index].clone()) for n in ("ffn_gate", "ffn_up"))
         self.s_gate, self.s_up = (torch.nn.Parameter(layer[n][shared].clone()) for n in ("ffn_gate", "ffn_up"))
-        # how much each expert adds to a token; the router is to know its logarithm
+        # how much each expert adds to a token; the router learns its logarithm
         part = torch.stack([(h[:, e] @ down[:, e].T).norm(dim=1) for e in experts], 1)
         want = (part + 1e-6).log()
         want = want - want.mean(1, keepdim=True)
@@ -176,7 +176,7 @@ def fit(moe, x, y, end, batch):
 
 
 def cut(dense, ids, options):
-    """All blocks, one after another, each with the errors of those before it in its input."""
+    """Cuts all blocks, one after another, each with the errors of earlier blocks in its input."""
     blocks = []
     start, budget = time.monotonic(), 60 * options.minutes * (1 - options.tuning)
     x = dense.embd[ids]
@@ -191,7 +191,7 @@ def cut(dense, ids, options):
         begun = time.monotonic()
         left = budget - (begun - start)
         if left > 0:
-            end = begun + left / (dense.n_layers - i) * 0.8  # the rest is for the passes between
+            end = begun + left / (dense.n_layers - i) * 0.8  # the rest of the time is for the passes in between
             before, after = fit(moe, a, y, end, options.batch)
         with torch.no_grad(), half():
             x = x + moe(a).float().view_as(x)
@@ -211,7 +211,7 @@ def logits_of(dense, blocks, ids):
 
 
 def tune(dense, blocks, ids, options):
-    """The whole model towards the dense one's distribution, for what is left of the time."""
+    """Tunes the whole model towards the dense one's distribution in the remaining time."""
     params = [p for b in blocks for p in b.parameters()]
     optimizer = torch.optim.Adam(params, lr=options.rate)
     start, end = time.monotonic(), 60 * options.minutes * options.tuning
@@ -235,13 +235,13 @@ def tune(dense, blocks, ids, options):
 
 
 def half_split(w, n_heads):
-    """Rows of q or k from pairs side by side, as llama's files have them, to pairs half a head apart, as qwen2's have them."""
+    """Moves rows of q or k from adjacent pairs, as in llama's files, to pairs half a head apart, as in qwen2's."""
     return w.view(n_heads, -1, 2, w.shape[-1]).transpose(1, 2).reshape(w.shape)
 
 
 def write(path, dense, blocks, options):
     out = GGUFWriter(path, "qwen2moe")
-    for field in dense.reader.fields.values():  # the tokenizer and the name; the shape is another
+    for field in dense.reader.fields.values():  # copies the tokenizer and the name, but not the shape
         if not field.name.startswith(("tokenizer.", "general.")) or field.name in (
                 "general.architecture", "general.file_type", "general.quantization_version", "general.size_label"):
             continue

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A drafter head on one GPU within minutes: python3 training/gpu_head.py prompts ..., then gpu_head.py train ...
 
-`prompts` makes user turns and writes them as the target's tokens; it needs aerie's Python package and no GPU. `train` needs
-PyTorch and no engine: the target answers in PyTorch, and the head is trained on these answers without any file between.
+`prompts` makes user turns and writes them as the target's tokens; it needs aerie's Python package, but no GPU. `train` needs
+PyTorch, but no engine: the target answers in PyTorch, and the head is trained on these answers without a file in between.
 README.md beside this file ("On a GPU") says what to expect.
 """
 import argparse
@@ -152,7 +152,7 @@ def read_prompts(path):
 
 
 class Held:
-    """Runs of seven tokens that one held-out prompt alone has: no turn that the target makes up may have one."""
+    """Runs of seven tokens that occur in only one held-out prompt: turns that the target makes up must not contain them."""
     RUN = 7
 
     def __init__(self, prompts):
@@ -172,7 +172,7 @@ class Held:
         return total
 
     def which(self, items):
-        """[n] whether each of the arrays of tokens has one."""
+        """Returns for each array of tokens whether it contains such a run: [n]."""
         import numpy as np
         gap = np.full(self.RUN, 1 << 40, dtype=np.uint64)  # no run goes from one array into the next
         flat = np.concatenate([part for x in items for part in (np.asarray(x, dtype=np.uint64), gap)])
@@ -214,7 +214,7 @@ class Job:
         self.said = open(self.out / "log.txt", "a", encoding="utf-8")
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         torch.set_float32_matmul_precision("high")
-        torch.backends.cuda.enable_cudnn_sdp(False)  # it would plan anew for each shape
+        torch.backends.cuda.enable_cudnn_sdp(False)  # otherwise it plans again for each shape
         torch.manual_seed(args.seed)
         self.say(f"device: {torch.cuda.get_device_name() if self.device.type == 'cuda' else 'cpu'}, torch {torch.__version__}")
         self.target = target_file.read(args.model)
@@ -231,7 +231,7 @@ class Job:
         self.said.flush()
 
     def load(self):
-        """The target in float16 if it chooses there what it chooses in float32, else in bfloat16."""
+        """Loads the target in float16 if it then chooses the same tokens as in float32, else in bfloat16."""
         import torch
 
         from headtrain.llama import Llama
@@ -320,7 +320,7 @@ class Job:
         return got
 
     def store(self, items):
-        """As many conversations as fit; tests always."""
+        """Stores as many conversations as fit, and all tests."""
         import torch
 
         from headtrain.gpu import Store
@@ -403,7 +403,7 @@ class Job:
                        lr_matrix=a.lr_matrix, batch_rows=a.batch, seed=a.seed, eval_every=a.eval_every)
 
     def rehearse(self):
-        """The whole way in miniature, so that what cannot work here says so at once."""
+        """Runs all steps on a tiny example, so that anything that cannot work here fails at once."""
         from headtrain import gpu
         (self.out / "rehearsal").mkdir(exist_ok=True)
         begun = time.monotonic()

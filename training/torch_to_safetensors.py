@@ -21,7 +21,7 @@ MODELS = ("pytorch_model.bin", "medusa_lm_head.pt")
 
 
 def tensors_of(path):
-    """Tensors by name; a state_dict or a model's part may lie a level down."""
+    """Returns the tensors by name, which may be a level down, in a state_dict or a part of a model."""
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except RuntimeError:  # files of before torch 1.6 cannot be mapped

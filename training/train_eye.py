@@ -68,7 +68,7 @@ def points(shape, x, y, r, turn):
 
 
 def draw(rng, facts):
-    """Twice as large, then halved, so that edges are smooth."""
+    """Draws at twice the size and halves it, so that edges are smooth."""
     scale = 2
     paper = tuple(rng.randrange(190, 256) for _ in range(3))
     image = Image.new("RGB", (SIDE * scale, SIDE * scale), paper)
@@ -216,7 +216,7 @@ def load_text_model(path):
 # ---- Training --------------------------------------------------------------------------------------------------
 
 class Words:
-    """Tokens as the program makes them; each text once."""
+    """Tokenizes texts with the program, each text only once."""
 
     def __init__(self, aerie, model):
         self.command, self.known = [aerie, "tokenize", "-m", model, "--no-bos", "-p"], {}
@@ -229,7 +229,7 @@ class Words:
 
 
 def rate(done, warm=0.05):
-    """The part of the learning rate at a part of the steps."""
+    """Returns the fraction of the learning rate at a fraction of the steps."""
     return done / warm if done < warm else 0.5 * (1 + np.cos(np.pi * (done - warm) / (1 - warm)))
 
 
@@ -268,7 +268,7 @@ def train(eye, path, what, n_steps, n, top_rate, loss_of, seconds=60):
 
 
 class Captions:
-    """What the rows of a picture should be: the embeddings of its caption's tokens, line ends after them."""
+    """The targets for the rows of a picture: the embeddings of its caption's tokens, followed by line ends."""
 
     def __init__(self, words, embedding):
         self.words, self.pad = words, words("\n")[0]
@@ -293,8 +293,8 @@ class Captions:
         return ((rows.pow(2).sum(-1, keepdim=True) - 2 * rows @ e.T) + e.pow(2).sum(-1)) / self.size
 
     def loss(self, rows, facts, near=1.0):
-        """Which token a row is nearest to, and how near it is. Digits lie close together: without the first part the
-        second hardly tells them apart."""
+        """Combines which token is nearest to a row with the distance to the right one. Digits are close together: without the
+        first part the second hardly tells them apart."""
         ids, d = self.ids(facts), self.nearest(rows)
         kind = F.cross_entropy((-20 * d).flatten(0, 1), ids.flatten())
         return kind + near * d.gather(2, ids[:, :, None]).mean()

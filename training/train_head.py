@@ -161,7 +161,7 @@ def make_answers(args, engine, work, taps):
 
 
 def check_mtp(args, target):
-    """Says before all the work what an MTP block cannot be."""
+    """Refuses options that an MTP block does not support, before any work."""
     from headtrain import nextn
     if target.arch not in nextn.ARCHITECTURES:
         raise SystemExit(
@@ -177,7 +177,7 @@ def check_mtp(args, target):
 
 
 def check_block(args):
-    """Says before all the work what a block drafter cannot be."""
+    """Refuses options that a block drafter does not support, before any work."""
     if args.start_from:
         raise SystemExit("train_head: --start-from is of --kind eagle3; a block drafter goes on from its --work alone")
     for option, value, least, most in (("--layers", args.layers, 1, 8), ("--block", args.block, 1, 32),

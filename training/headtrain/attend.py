@@ -1,4 +1,4 @@
-"""Attention of one row per conversation over a cache, as a Triton kernel that reads each conversation's own rows and no more.
+"""Attention of one row per conversation over a cache, as a Triton kernel that reads only each conversation's own rows.
 
 Owns the kernel and the check that it works on this machine; llama.attend_few does the same without it, and reads the cache as
 far as the longest conversation reaches.
@@ -47,7 +47,7 @@ def attend(q, keys, values, at):
 
 
 def works(target, device, dtype, plain):
-    """Whether the kernel gives here what `plain` (llama.attend_few) gives."""
+    """Returns whether the kernel gives the same results as `plain` (llama.attend_few) on this machine."""
     d, n_kv, heads = target.head_dim, target.n_kv_heads, target.n_heads
     if d & (d - 1) or d < 16:
         return False

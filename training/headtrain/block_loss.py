@@ -61,6 +61,6 @@ def confidence_loss(logits, accept, weight):
 
 
 def row_weights(batch, decay):
-    """Of flat rows: exp(-depth / decay), 0 where nothing is foreseen; their sum is 1."""
+    """Returns the weights of flat rows: exp(-depth / decay), 0 where nothing is predicted; their sum is 1."""
     w = torch.exp(-batch.depth.float() / decay) * batch.valid
     return w / w.sum().clamp(min=1e-9)

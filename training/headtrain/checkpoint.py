@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 
 def tensors(state):
-    """The head's state as the checkpoint's tensors, float32. d2t holds offsets (target id - draft id), as published."""
+    """Returns the head's state as the checkpoint's tensors, float32. d2t holds offsets (target id - draft id), as published."""
     out = {}
     for name, value in state.items():
         if name != "d2t":

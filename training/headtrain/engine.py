@@ -1,7 +1,7 @@
 """Runs the engine: `aerie train-data` in several processes side by side, `aerie convert`, `aerie quantize`.
 
 One process per core, each with one thread: on a machine that does other work too this is several times as fast as one
-process whose threads wait for each other. Every step goes on where an interrupted one stopped.
+process whose threads wait for each other. Every step continues where an interrupted one stopped.
 """
 import json
 import os
@@ -37,7 +37,7 @@ class Engine:
         self.wait(running)
 
     def turns(self, folder, count, tokens, parallel, seed):
-        """User turns by the target itself, half at temperature 1, half at 0.8: a list of texts."""
+        """Generates user turns with the target, half at temperature 1, half at 0.8. Returns a list of texts."""
         calls, files = [], []
         for job in range(self.jobs):
             files.append(folder / f"turns-{job}.jsonl")

@@ -1,4 +1,4 @@
-"""Reads what `aerie train-data features` wrote (app/train/features.c says how it lies in the file).
+"""Reads the files of `aerie train-data features` (app/train/train_record.c describes the format).
 
 Owns: the index of a features file; rows are mapped, not read. A torn last record is left out.
 """
@@ -12,7 +12,7 @@ HEADER = 64
 
 
 def common_prefix(items):
-    """How many ids all arrays begin with."""
+    """Returns the number of ids with which all arrays begin."""
     first = items[0]
     n = min(len(x) for x in items)
     for x in items:
@@ -51,7 +51,7 @@ class FeatureFile:
         self.scan()
 
     def scan(self):
-        """Takes in the records that were written since."""
+        """Reads the records that were written since the last call."""
         self.data = np.memmap(self.path, dtype=np.uint8, mode="r")
         at = self.end
         while at + 16 <= len(self.data):
@@ -94,7 +94,7 @@ class Corpus:
         self.scan()
 
     def scan(self):
-        """Takes in what the files have grown by; places of conversations may move."""
+        """Reads the new records of all files; places of conversations may change."""
         for f in self.files:
             f.scan()
         self.where = [(f, i) for f in self.files for i in range(len(f))]

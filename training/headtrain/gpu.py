@@ -1,7 +1,7 @@
 """Training on one GPU whose memory holds all rows: features, likeliest tokens and batches never leave it.
 
-Owns: the store of rows, batches of conversations of like length in which every row from the common beginning on starts a chain
-(`unroll_dense`), and the loop, which waits for nothing but the clock. Network, loss, optimizers and schedule are those of
+Owns: the store of rows, batches of conversations of similar length in which every row from the common beginning on starts a
+chain (`unroll_dense`), and the loop, which waits for nothing but the clock. Network, loss, optimizers and schedule are those of
 head.py, loss.py and train.py. README.md says how a run goes ("On a GPU").
 """
 import csv
@@ -176,8 +176,8 @@ def likeliest(logits, k, group=64):
 
 
 class Batch:
-    """Conversations of like length. A slot is a row that begins a chain: slot s is row `first` + s, the last of the common rows
-    or one after it.
+    """Conversations of similar length. A slot is a row that begins a chain: slot s is row `first` + s, the last of the common
+    rows or one after it.
 
     features [n, rows, taps, n_embd] of rows 0 to `rows` - 1, tokens [n, rows + depths] of the positions after them.
     """
@@ -207,7 +207,7 @@ class Batch:
         wanted = np.where(answer, share, share * prompts)
         good &= rng.random(good.shape, dtype=np.float32) < wanted
         slots = np.flatnonzero(good)
-        if len(slots) > 512:  # few numbers of rows, so that memory is used again
+        if len(slots) > 512:  # few different numbers of rows, so that memory can be reused
             slots = np.delete(slots, rng.choice(len(slots), len(slots) % 256, replace=False))
         which = slots // self.slots
         return slots, self.begin[which] + slots % self.slots + self.first + depth + 1 - self.store.common
@@ -271,7 +271,7 @@ class Run:
         self.queue = []
 
     def sort_out(self):
-        """Who is trained on, and who is measured by group."""
+        """Divides the conversations into those for training and, by group, those for measuring."""
         o, self.training, held = self.o, [], {}
         for i, c in enumerate(self.store.items):
             if len(c) - c.n_prompt < 2:
@@ -332,7 +332,7 @@ class Run:
         return Batch(self.store, chosen, self.o.depths)
 
     def seen_of(self, batch):
-        """How many chains a batch has."""
+        """Returns the number of chains in a batch."""
         return int((batch.size - 1 - batch.first).sum())
 
     def take(self, chosen):
@@ -351,7 +351,7 @@ class Run:
         self.seen += self.seen_of(batch)
 
     def average(self, steps):
-        """The mean of what the weights were, fading over `steps` steps."""
+        """Updates the mean of the weights, which fades over `steps` steps."""
         torch._foreach_lerp_(self.mean, [p.detach() for p in self.parameters], min(1.0, 1.0 / max(steps, 1.0)))
 
     @torch.no_grad()
@@ -467,7 +467,7 @@ class Run:
                 self.say(f"out of memory: steps of {o.batch_rows} chains from here on")
                 torch.cuda.empty_cache()
                 continue
-            if self.device.type == "cuda":  # the clock is to say what the device has done
+            if self.device.type == "cuda":  # the clock must include the device's work
                 marks.append(torch.cuda.Event())
                 marks[-1].record()
                 if len(marks) > 4:

@@ -73,7 +73,7 @@ class Layer(nn.Module):
 
 
 class Drafter(nn.Module):
-    """What both kinds share. shape: n_embd, n_target_embd, n_taps, n_heads, n_kv_heads, head_dim, n_ff, n_draft, eps,
+    """The parts that both kinds share. shape: n_embd, n_target_embd, n_taps, n_heads, n_kv_heads, head_dim, n_ff, n_draft, eps,
     rope_theta.
 
     A kind adds fuse (features -> what a row is fed), mix (that and tokens -> attention's input and the residual's start) and
@@ -95,7 +95,7 @@ class Drafter(nn.Module):
 
     @torch.no_grad()
     def start_layer(self):
-        """A random layer that adds little to the residual stream."""
+        """Initializes a random layer that adds little to the residual stream."""
         a, mlp, n = self.midlayer.self_attn, self.midlayer.mlp, self.shape["n_embd"]
         for part in (a.q_proj, a.k_proj, a.v_proj, mlp.gate_proj, mlp.up_proj):
             nn.init.normal_(part.weight, std=part.in_features ** -0.5)
@@ -119,7 +119,7 @@ class Drafter(nn.Module):
         return rotate(q, *[r.to(c.dtype) for r in rotation])
 
     def finish(self, x, attended):
-        """The layer's rest and the final norm: what the output multiplies, and what is fed back."""
+        """Computes the rest of the layer and the final norm. Returns the rows for the output and the rows to feed back."""
         y = x + self.midlayer.self_attn.o_proj(drop(attended, self._drop()))
         return self.norm(y + self.midlayer.mlp(self.midlayer.post_attention_layernorm(y), self._drop()))
 
@@ -241,7 +241,7 @@ class Batch:
 
 
 def thin(items, grid):
-    """The items less so many at random that their number is a multiple of grid; all of them if they are fewer than that."""
+    """Drops items at random until their number is a multiple of grid; keeps all if there are fewer than that."""
     n = len(items) // grid * grid
     if n in (0, len(items)):
         return items

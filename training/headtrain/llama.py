@@ -57,7 +57,7 @@ class Llama:
             self.__dict__.update(self.cast(dtype).__dict__)
 
     def cast(self, dtype):
-        """The same with products of another type; norms stay float32."""
+        """Changes the type of products; norms stay float32."""
         other = copy.copy(self)
         other.dtype, other.embedding = dtype, self.embedding.to(dtype)
         other.output = other.embedding if self.output is self.embedding else self.output.to(dtype)
@@ -165,7 +165,7 @@ class Writer:
         self.attend = self.kernel() if device.type == "cuda" and kernel else None
 
     def kernel(self):
-        """A kernel that reads no more of the cache than each conversation has, if it works here."""
+        """Returns a kernel that reads only each conversation's rows of the cache, if it works on this machine."""
         try:
             from . import attend
             if attend.works(self.llama.target, self.llama.device, self.llama.dtype, attend_few):
@@ -206,7 +206,7 @@ class Writer:
         if self.graphs and rows not in self.recorded:
             try:
                 self.recorded[rows] = self.record(rows)
-            except Exception as why:  # an unusual driver or build: slower, but right
+            except Exception as why:  # an unusual driver or build: slower, but correct
                 self.say(f"no CUDA graphs: {why}")
                 self.graphs = False
                 torch.cuda.synchronize()
@@ -219,7 +219,7 @@ class Writer:
         before = [x.clone() for x in self.state]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # once as it is, so that libraries have made what they keep
+        with torch.cuda.stream(side):  # run once first, so that libraries allocate what they keep
             self.step(rows)
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
@@ -280,7 +280,7 @@ class Writer:
                 next_ = here.stop
             if (owner < 0).all():
                 return
-            # What is done keeps being run at its last position, so that all steps have one shape.
+            # Finished conversations continue to run at their last position, so that all steps have one shape.
             rows = min((int(at[owner >= 0].max()) + self.CHECK) // self.ROWS * self.ROWS + self.ROWS, self.longest)
             rows = self.longest if self.attend else rows
             for _ in range(self.CHECK):

@@ -1,4 +1,4 @@
-"""Writes a trained MTP block as GGUF: as a file of its own, or in a copy of its target (docs/heads.md, "MTP blocks").
+"""Writes a trained MTP block as GGUF: as a separate file, or in a copy of its target (docs/heads.md, "MTP blocks").
 
 The copy has the target's keys and tensors, byte for byte, and the block after its last layer. The file of its own has the
 target's keys, but not its tokenizer and tensors. Both draft from the tokens of `d2t`, whose output rows are the target's.
@@ -48,7 +48,7 @@ def _copy_key(writer, name, field, value=None):
 
 
 def write(path_checkpoint, model, out, name, type_name, whole):
-    """whole: a copy of the model with the block in it, not the block alone."""
+    """whole: writes a copy of the model with the block in it, instead of only the block."""
     reader = GGUFReader(model)
     arch = reader.fields["general.architecture"].contents()
     if f"{arch}.nextn_predict_layers" in reader.fields:

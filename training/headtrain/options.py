@@ -3,7 +3,7 @@ import argparse
 
 
 class Defaults(argparse.ArgumentDefaultsHelpFormatter):
-    """Names an option's default where there is one that says something."""
+    """Prints an option's default unless it is empty."""
 
     def _get_help_string(self, action):
         return action.help if action.default in (None, "", []) else super()._get_help_string(action)

@@ -1,4 +1,4 @@
-"""Attention that starts out looking somewhere: heads that look at their own row, or a few rows back.
+"""Initializes attention heads so that they look at their own row, or a few rows back.
 
 A row learns its own token only through attention, the residual stream being the features alone. Heads that start at
 random look everywhere at once, give their own row a percent of their weight, and take very long to learn better

@@ -1,4 +1,4 @@
-"""Prompts that a target answers, so that its head is trained on answers of all kinds.
+"""Makes prompts for a target, so that its head is trained on answers of all kinds.
 
 Owns: templates of eight kinds (chat, translation, summary, question answering, mathematics, retrieval, code, short
 questions), their word lists, varied turns (varied.py), and the choice of text passages. A prompt is a dict {"id", "group",
@@ -58,7 +58,7 @@ def code(rng):
 
 
 def short(rng):
-    """What is answered in a word or a sentence."""
+    """Makes questions whose answer is a word or a sentence."""
     return _fill(rng, rng.choice(SHORT))
 
 
@@ -149,7 +149,7 @@ _VERBS = {"is": "is", "are": "are", "was": "was", "were": "were", "can": "can", 
 
 
 def _questions(rng, passage):
-    """What can be asked about a passage without understanding it: after its names, years, nouns and one of its sentences."""
+    """Makes questions about a passage without understanding it, from its names, years, nouns and one of its sentences."""
     names = sorted(set(re.findall(r"(?<=[a-z,] )[A-Z][a-z]{3,}(?: [A-Z][a-z]+)*", passage)))
     years = sorted(set(re.findall(r"\b(?:1[0-9]{3}|20[0-2][0-9])\b", passage)))
     words = sorted(set(re.findall(r"\b[a-z]{7,}\b", passage)))
@@ -199,7 +199,7 @@ _SUFFIXES = {".txt", ".md", ".rst", ".pod", ".html", ".htm", ""}
 
 
 def _language(text):
-    """The one whose commonest words are plainly most frequent, or None."""
+    """Returns the language whose most common words are clearly the most frequent, or None."""
     words = re.findall(r"[^\W\d_]+", text.lower())
     shares = sorted((sum(w in common for w in words) / max(len(words), 1), language) for language, common in _COMMON.items())
     return shares[-1][1] if shares[-1][0] > 0.18 and shares[-1][0] > 1.4 * shares[-2][0] else None

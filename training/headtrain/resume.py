@@ -1,6 +1,6 @@
-"""A written EAGLE head as the beginning of another run, where its checkpoint is gone: `train_head.py --start-from HEAD.gguf`.
+"""Begins a run with an EAGLE head from its GGUF file, when its checkpoint is gone: `train_head.py --start-from HEAD.gguf`.
 
-Weights are as the file has them, so what its types rounded stays rounded; optimizers begin anew.
+Weights are those of the file, with the rounding of its types; optimizers start from zero.
 """
 import numpy as np
 import torch

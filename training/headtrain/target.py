@@ -1,4 +1,4 @@
-"""What a head takes from its target's GGUF file: shape, embedding, output rows, final norm.
+"""Reads what a head needs from its target's GGUF file: shape, embedding, output rows, final norm.
 
 Owns: reading these by the PyPI package `gguf`. Weights come out dequantized exactly, as float32.
 """

@@ -1,7 +1,7 @@
 """The training loop: on a GPU, or on a CPU by one process per core that average their gradients.
 
 Owns: batches, schedule, optimizer, checkpoints (resumable), the log (CSV) of loss and acceptance. The length of a run
-is given in minutes or in passes over the data, whatever comes first; the learning rate follows its progress, so that a
+is given in minutes or in passes over the data, whichever comes first; the learning rate follows its progress, so that a
 run on a busy machine ends well all the same.
 """
 import contextlib
@@ -74,7 +74,7 @@ class Options:
 
 
 def batches(corpus, chosen, rows, rng):
-    """Lists of indices of about `rows` chains, conversations of like length together, in random order."""
+    """Lists of indices of about `rows` chains, conversations of similar length together, in random order."""
     order = list(chosen)
     made = []
     for at in range(0, len(order), 256):
@@ -220,7 +220,7 @@ class Run:
         return KINDS[self.o.kind](shape, embedding, d2t)
 
     def widen(self, saved):
-        """More draft ids than the checkpoint has."""
+        """Adds draft ids that the checkpoint lacks."""
         uses, before = self.uses(), len(saved["head"]["d2t"])
         which = sum(1 for name, x in saved["head"].items() if x.dim() == 1 and name != "d2t")  # norms come first (build)
         ids, covered = draft_vocabulary(uses, self.o.n_draft, self.target.ends)
@@ -304,7 +304,7 @@ class Run:
         return total + self.entropy(parts)
 
     def entropy(self, parts):
-        """Cross-entropy of all depths in one go: one product with the output rows, and one for their gradient."""
+        """Computes the cross-entropy of all depths together: one product with the output rows, and one for their gradient."""
         hidden, ids, p, weight = (torch.cat(x) for x in zip(*parts))
         output, counts = self.head.lm_head.weight, None
         if self.tail:
@@ -326,7 +326,7 @@ class Run:
                      torch.float32, self.common if o.prompts else None, o.prompts, o.grid)
 
     def chains_of(self, n_tokens, n_prompt):
-        """How many chains of a conversation a visit trains on."""
+        """Returns the number of chains that are trained per visit of a conversation."""
         return n_tokens - n_prompt + int(self.o.prompts * max(n_prompt - self.common, 0))
 
     def take(self, chosen):
@@ -390,7 +390,7 @@ class Run:
                  f"accepted per round {accepted}")
 
     def sort_out(self):
-        """Takes in new records; sides, and how many chains there are to train on."""
+        """Reads new records, assigns them to training or held-out, and counts the chains for training."""
         self.corpus.scan()
         if not len(self.corpus):
             raise SystemExit("the features hold no conversation")

@@ -1,4 +1,4 @@
-"""A head with other draft ids than it was saved with: output rows, and in a checkpoint the optimizer's moments, for those that
+"""Changes the draft ids of a saved head: output rows, and in a checkpoint the optimizer's moments, for those that
 are new."""
 import torch
 
