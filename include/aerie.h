@@ -746,8 +746,8 @@ typedef struct aerie_stats {
     double mask_seconds;           /* seconds for all masks and checks; a part of sample_seconds */
     aerie_stop stop;
     aerie_error error; /* status OK, or why this request was refused; it then has no tokens */
-    uint32_t drafted_by[AERIE_MAX_DRAFTERS];  /* passes that verified a draft of this one (aerie_session_drafter_name) ... */
-    uint32_t accepted_by[AERIE_MAX_DRAFTERS]; /* ... and its tokens that were accepted; n-grams are not counted */
+    uint32_t drafted_by[AERIE_MAX_DRAFTERS];  /* passes that verified a draft, by drafter (aerie_session_drafter_name) */
+    uint32_t accepted_by[AERIE_MAX_DRAFTERS]; /* accepted tokens, by drafter; those of n-grams are not counted */
     uint32_t n_parked; /* times that the request gave its slot to another one (aerie_session_params.max_turn) */
 } aerie_stats;
 

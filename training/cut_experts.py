@@ -6,9 +6,9 @@
 The neurons of each feed-forward block are divided: those that matter for most tokens form the shared expert, the others are
 put in groups that fire together, the routed experts. A router is fitted to the experts' contributions, then each block to
 the dense block's output, layer by layer on the text, with the errors of earlier layers in its input; the rest of the time tunes
-the whole model towards the dense one's distribution. The file has qwen2moe's form (softmax router, a gate for the shared expert), F16, to
-be quantized by `aerie quantize`. It is made for measuring speculation by fewer experts (docs/speculation.md): it predicts
-what the dense model says, only worse.
+the whole model towards the dense one's distribution. The file has qwen2moe's form (softmax router, a gate for the shared
+expert), F16, to be quantized by `aerie quantize`. It is made for measuring speculation by fewer experts
+(docs/speculation.md): it predicts what the dense model says, only worse.
 
 Owns: the cut, its training, and the file's layout. Weights are read as headtrain.target reads them; `aerie tokenize` makes the
 ids.

@@ -16,7 +16,7 @@ static int set_template(app_format *format, const char *text, const char *name)
     return app_text_add(&format->template_text, text, strlen(text)) ? APP_DONE : app_error_memory("the chat template");
 }
 
-/* The text of a template, or the name of a known one. */
+/* Reads the text of a template, or finds a known one by name. */
 static int read_template(app_format *format, const app_options *options)
 {
     const char *given = options->chat.template_text;
@@ -55,7 +55,7 @@ static bool is_name(const char *text, size_t n)
     return n > 0 && n < NAME_BYTES;
 }
 
-/* NAME=JSON into the object. */
+/* Adds NAME=JSON to the object. */
 static int add_variable(json_t *object, const char *text)
 {
     json_error_t e;
@@ -81,7 +81,7 @@ static int write_variables(app_text *out, const json_t *object)
     return json_dump_callback(object, append, out, JSON_COMPACT) ? app_error_memory("the variables") : APP_DONE;
 }
 
-/* --chat-template-kwargs and --set as one JSON object; nothing if there are none. */
+/* Reads --chat-template-kwargs and --set as one JSON object; the text stays empty if there are none. */
 static int read_variables(app_text *out, const app_options *options)
 {
     json_error_t e;
@@ -101,7 +101,7 @@ static int read_variables(app_text *out, const app_options *options)
 
 /* ---- Thinking -------------------------------------------------------------------------------------------------- */
 
-/* Returns the prompt of a short conversation with the variable set so; NULL where the template cannot do it. */
+/* Returns the prompt of a short conversation with these variables; NULL if the template refuses. */
 static char *try_variable(const app_format *format, const char *text, const json_t *variables, const char *name, bool value,
                           size_t *n)
 {
@@ -121,7 +121,7 @@ static char *try_variable(const app_format *format, const char *text, const json
     return prompt;
 }
 
-/* Returns whether the template's text depends on this variable. */
+/* Returns whether the template's output depends on this variable. */
 static bool has_variable(const app_format *format, const char *text, const json_t *variables, const char *name)
 {
     size_t n_on = 0, n_off = 0;
@@ -144,7 +144,7 @@ static int set_default(json_t *object, const char *name, json_t *value)
     return given || !json_object_set_new(object, name, value) ? APP_DONE : app_error_memory("the variables");
 }
 
-/* Sets the variables by which templates turn thinking on and off. Returns whether the template reads one. */
+/* Sets the variables that turn thinking on and off in templates. Returns whether the template reads one of them. */
 static bool set_thinking(const app_format *format, const char *text, json_t *object, bool on, int *bad)
 {
     static const char *const names[] = {"enable_thinking", "thinking"};
@@ -184,7 +184,7 @@ static int set_reasoning(app_format *format, const char *text, const app_chat_op
 
 typedef enum app_written { APP_WRITTEN, APP_NOT_WRITTEN, APP_REFUSED } app_written;
 
-/* Whether a word of messages or tools (JSON; NULL: none) comes into the prompt. */
+/* Finds out whether a word in messages or tools (JSON; NULL: none) appears in the prompt. */
 static app_written find_written(const app_format *format, const aerie_model_info *info, const char *messages, const char *tools,
                                 const char *word)
 {
@@ -210,7 +210,8 @@ bool app_format_takes_system(const app_format *format, const aerie_model_info *i
     return find_written(format, info, messages, NULL, "aerieword") == APP_WRITTEN;
 }
 
-/* Some write them into the system's message alone. One that refuses all of this may take others. */
+/* Tries without and with a system message, because some templates write tools only into that. A template that refuses both
+ * may accept tools in other conversations. */
 bool app_format_takes_tools(const app_format *format, const aerie_model_info *info)
 {
     static const char user[] = "[{\"role\": \"user\", \"content\": \"x\"}]";

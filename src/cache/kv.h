@@ -137,7 +137,7 @@ aerie_status ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n);
 /* Keeps the windows that the sequence sees at n_live longer than others, so that this sequence, or one with the same beginning,
  * can land there. */
 void ae_kv_retain(ae_kv *kv, uint32_t seq);
-/* Returns whether parts can get lost. */
+/* Returns whether there are fewer parts for windows than pages, so that a sequence may lose some. */
 bool ae_kv_loses_parts(const ae_kv *kv);
 /* Drops a page of live slots and renumbers those after it, 64 lower: for drafter heads with a window, whose rows do not depend
  * on positions. Drops drafts. INTERNAL if layers have windows. */

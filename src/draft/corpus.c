@@ -14,7 +14,7 @@
 typedef struct generation {
     ae_suffix suffix;
     int32_t *tokens;  /* [n] of capacity: the tokens added so far, which a file stores */
-    uint32_t n, capacity; /* n counts ends of sequences too */
+    uint32_t n, capacity; /* n includes the tokens that mark ends of sequences */
     uint64_t *blocks; /* [block_capacity, a power of two] hashes of the prefixes up to each block; 0: free */
     uint32_t n_blocks, block_capacity;
 } generation;

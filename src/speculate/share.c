@@ -14,7 +14,7 @@
 #define RECENT 2          /* seconds after the last shared pass for which a single party's drafts stay limited */
 #define TILE 4            /* this many rows of a sequence attend to a position at the cost of one row */
 #define MEMORY 0.98       /* factor by which a pass's weight in the fit shrinks with each later pass */
-#define PRIOR 0.5         /* weight of the present numbers in the fit, in passes */
+#define PRIOR 0.5         /* the current numbers weigh as much in the fit as this many passes */
 #define LEAST_PASSES 8    /* measured passes before the fit is used */
 #define ODD_TIME 2.5      /* a measured time counts at most as this multiple of the expected one: the rest was a disturbance */
 

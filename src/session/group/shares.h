@@ -1,4 +1,4 @@
-/* shares.h - the shares of a group's processes by what was measured (shares.c). */
+/* shares.h - computes the shares of a group's processes from measured speeds and memory (shares.c). */
 #ifndef AE_SESSION_GROUP_SHARES_H
 #define AE_SESSION_GROUP_SHARES_H
 

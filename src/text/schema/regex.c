@@ -64,7 +64,7 @@ static void add_ranges(regex *r, ranges *out, const ae_grange *items, size_t n)
 
 static void negate(ranges *x)
 {
-    ae_grange other[MAX_RANGES + 1]; /* fits the stack: nothing deep is called from here */
+    ae_grange other[MAX_RANGES + 1]; /* may be on the stack: no function is called here that recurses */
     const size_t n = ae_granges_negate(x->items, ae_granges_normalize(x->items, x->n), other);
     memcpy(x->items, other, n * sizeof *other);
     x->n = n;

@@ -88,8 +88,8 @@ struct ae_emu_engine {
     uint32_t turn;              /* barriers so far */
     void *host_tsan;
     uint32_t n_blocks, n_light; /* blocks of this launch; blocks that ThreadSanitizer takes for one thread */
-    char *begin, *end; /* for ThreadSanitizer: addresses that stand for the launch's begin and end, */
-    char *meetings;    /* [2 * (1 + AE_EMU_MAX_WARPS + AE_EMU_BARS)] for the block's barrier, its warps, its bars */
+    char *begin, *end; /* addresses that represent the launch's begin and end for ThreadSanitizer */
+    char *meetings;    /* the same for the block's barrier, warps and bars: [2 * (1 + AE_EMU_MAX_WARPS + AE_EMU_BARS)] */
     ae_emu_bar_state bars[AE_EMU_BARS];
     uint8_t order[AE_EMU_MAX_WARPS];
     ae_emu_warp warps[AE_EMU_MAX_WARPS];
