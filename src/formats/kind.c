@@ -111,23 +111,6 @@ static bool has(const char *folder, const char *name)
     return n > 0 && (size_t)n < sizeof path && ae_file_exists(path);
 }
 
-/* Returns whether the beginning of a file in the folder contains both words. */
-static bool says(const char *folder, const char *name, const char *a, const char *b)
-{
-    char path[4096];
-    const int n = snprintf(path, sizeof path, "%s/%s", folder, name);
-    uint8_t *data = n > 0 && (size_t)n < sizeof path ? ae_alloc(AE_KIND_BYTES, 1) : NULL;
-    const size_t bytes = data ? read_start(path, data) : 0;
-    const bool both = holds(data, bytes, a) && holds(data, bytes, b);
-    ae_free(data);
-    return both;
-}
-
-bool ae_kind_is_modelopt_fp4(const char *folder)
-{
-    return says(folder, "hf_quant_config.json", "quant_algo", "FP4") || says(folder, "config.json", "\"modelopt\"", "FP4");
-}
-
 static bool has_gguf(const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -147,9 +130,6 @@ const char *ae_kind_folder(const char *path)
     if (has(path, "adapter_config.json"))
         return "the folder of a PEFT adapter; 'aerie convert FOLDER -o ADAPTER.gguf --target MODEL.gguf' makes the GGUF file "
                "that --lora takes";
-    if (ae_kind_is_modelopt_fp4(path))
-        return "the folder of a checkpoint that ModelOpt quantized to NVFP4; llama.cpp's convert_hf_to_gguf.py converts it to "
-               "GGUF, and 'aerie convert' takes the checkpoint from which it was made";
     if (has_gguf(path)) return "a folder; give one of the GGUF files in it";
     if (has(path, "config.json"))
         return "the folder of a checkpoint; 'aerie convert FOLDER -o MODEL.gguf' makes a GGUF file of it";

@@ -21,8 +21,6 @@ bool ae_kind_is_pointer(const void *data, size_t n);
 const char *ae_kind_folder(const char *path);
 /* Describes the file (ae_kind_data) or folder (ae_kind_folder) at a path. NULL: unknown, or it cannot be read. */
 const char *ae_kind_path(const char *path);
-/* Returns whether the folder holds a checkpoint that ModelOpt quantized to 4-bit floats, according to its config. */
-bool ae_kind_is_modelopt_fp4(const char *folder);
 
 /* The purpose of a GGUF file. */
 typedef enum ae_role {

@@ -357,10 +357,6 @@ static void what_is_no_checkpoint(void **state)
         {"rm k/config.json; echo '{}' > k/adapter_config.json", "k", "k: this is the folder of a PEFT adapter"},
         {"rm k/config.json k/*.safetensors; echo '{}' > k/adapter_config.json; touch k/adapter_model.bin", "k",
          "k: this is the folder of a PEFT adapter"},
-        {"printf '{\"quantization\":{\"quant_algo\":\"NVFP4\"}}' > k/hf_quant_config.json", "k",
-         "k: this is the folder of a checkpoint that ModelOpt quantized"},
-        {"printf '{\"quantization\":{\"quant_algo\":\"W4A16_NVFP4\"}}' > k/hf_quant_config.json", "k/model.safetensors",
-         "aerie: k: this is the folder of a checkpoint that ModelOpt quantized"},
     };
     make_json("base", IDS);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

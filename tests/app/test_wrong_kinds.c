@@ -37,9 +37,8 @@ static int setup(void **state)
     write_gguf("mmproj.gguf", "mmproj", "clip", "v.patch_embd.weight");
     write_gguf("old-mmproj.gguf", NULL, "clip", "v.patch_embd.weight");
     write_gguf("control.gguf", NULL, "controlvector", "direction.1");
-    cli("mkdir peft fp4 fp4b hf ggufs; echo '{\"peft_type\": \"LORA\"}' > peft/adapter_config.json; : > peft/config.json;"
+    cli("mkdir peft fp4 hf ggufs; echo '{\"peft_type\": \"LORA\"}' > peft/adapter_config.json; : > peft/config.json;"
         "echo '{}' > fp4/config.json; echo '{\"quantization\": {\"quant_algo\": \"NVFP4\"}}' > fp4/hf_quant_config.json;"
-        "echo '{\"quantization_config\": {\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\"}}' > fp4b/config.json;"
         "echo '{}' > hf/config.json; cp m.gguf ggufs/x.gguf;"
         "printf '\\200\\0\\0\\0\\0\\0\\0\\0{\"m.layers.0.q_proj.lora_A.weight\":1}' > peft/adapter_model.safetensors;"
         "printf 'version https://git-lfs.github.com/spec/v1\\n' > lfs.gguf;"
@@ -60,8 +59,7 @@ static const struct {
     {"control.gguf", "a control vector", "cannot apply"},
     {"peft", "the folder of a PEFT adapter", "--target MODEL.gguf"},
     {"peft/adapter_model.safetensors", "the weights of a PEFT adapter", "--target MODEL.gguf"},
-    {"fp4", "ModelOpt quantized to NVFP4", "convert_hf_to_gguf.py"},
-    {"fp4b", "ModelOpt quantized to NVFP4", "convert_hf_to_gguf.py"},
+    {"fp4", "the folder of a checkpoint", "aerie convert"},
     {"hf", "the folder of a checkpoint", "aerie convert"},
     {"ggufs", "a folder", "give one of the GGUF files in it"},
     {"lfs.gguf", "a Git LFS pointer", "git lfs pull"},

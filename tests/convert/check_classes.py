@@ -22,7 +22,8 @@ import tempfile
 from array import array
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from folders import changed, halves, joined, layers_of, read_gguf, rows_of, shaped, turned, write_folder  # noqa: E402
+from folders import changed, halves, joined, layers_of, read_gguf, rows_of, shaped, turned, usual_files, \
+    write_folder  # noqa: E402
 
 
 class File:
@@ -779,6 +780,110 @@ def deepseek4_packed(f):
     return config, tensors
 
 
+def nvfp4(f, tensors, rng, which, names, divides):
+    """Matrices in NVFP4: random codes and scales; f gets what they mean. Returns what a file has of each that stays as it is:
+    {name: (bytes, factor)}."""
+    out = {}
+    for name in [n for n in tensors if re.search(which, n) and len(tensors[n][0]) == 2]:
+        (rows, columns), _ = tensors.pop(name)
+        data = bytes(rng.randrange(256) for _ in range(rows * columns // 2))
+        scales = bytes(rng.choice((0, 5, 127 - rng.randrange(1, 70))) for _ in range(rows * columns // 16))
+        given = array("f", [rng.uniform(3000, 9000) if divides else rng.uniform(1e-4, 3e-4)])
+        factor = array("f", [1 / given[0] if divides else given[0]])[0]
+        base = name.removesuffix("weight")
+        tensors[base + names[0]] = [rows, columns // 2], data, "U8"
+        tensors[base + names[1]] = [rows, columns // 16], scales, "F8_E4M3"
+        tensors[base + names[2]] = ([1] if divides else []), given
+        tensors[base + names[3]] = [1], array("f", [1.5])
+        codes = [data[k // 2] >> 4 * (k % 2) & 15 for k in range(rows * columns)]
+        values = array("f", [(FP4[codes[k]] + 0.0) * e4m3(scales[k // 16]) * factor for k in range(rows * columns)])
+        blocks = bytearray()
+        for k in range(0, rows * columns, 64):
+            blocks += scales[k // 16:k // 16 + 4]
+            blocks += bytes(codes[k + 16 * i + j] | codes[k + 16 * i + j + 8] << 4 for i in range(4) for j in range(8))
+        out[name] = values, bytes(blocks), factor
+    return out
+
+
+def llama_nvfp4(f):
+    """By ModelOpt: rows of queries and keys are reordered, one layer is not quantized, one matrix is FP8; scales of a cache."""
+    f.tensors.pop("rope_freqs.weight", None)
+    config = common(f, "LlamaForCausalLM")
+    n, n_kv = f["attention.head_count"], f["attention.head_count_kv"]
+
+    def change(out, at, t, _):
+        for name in [x for x in t if x.startswith(("attn_q.", "attn_k."))]:
+            t[name] = halves(t[name], n if name.startswith("attn_q") else n_kv)
+    tensors = take_apart(f, change=change)
+    stays = nvfp4(f, tensors, random.Random(3), r"layers\.[1-9].*(proj|mlp)", ("weight", "weight_scale", "weight_scale_2",
+                                                                              "input_scale"), False)
+    f.expected = {}
+    names = {v: k for k, v in LLAMA.items()}
+    for name, (values, blocks, factor) in stays.items():
+        layer, part = re.match(r"model\.layers\.(\d+)\.(.*)\.weight", name).groups()
+        to = f"blk.{layer}.{names[part]}.weight"
+        shape = f.tensors[to][0]
+        order = range(shape[0])
+        if names[part] in ("attn_q", "attn_k"):
+            heads = n if names[part] == "attn_q" else n_kv
+            d = shape[0] // heads
+            order = [h * d + i // 2 + i % 2 * (d // 2) for h in range(heads) for i in range(d)]
+        f.tensors[to] = rows_of((shape, values), order)
+        width = len(blocks) // shape[0]
+        f.expected[to] = b"".join(blocks[r * width:(r + 1) * width] for r in order), [factor]
+    name = "model.layers.0.mlp.up_proj.weight"
+    (rows, columns), _ = tensors.pop(name)
+    codes = bytes(k * 7 % 127 for k in range(rows * columns))
+    tensors[name] = [rows, columns], codes, "F8_E4M3"
+    tensors[name + "_scale"] = [], array("f", [2.0 ** -9])
+    f.tensors["blk.0.ffn_up.weight"] = [rows, columns], array("f", [e4m3(c) * 2.0 ** -9 for c in codes])
+    for c in "kv":
+        tensors[f"model.layers.1.self_attn.{c}_proj.{c}_scale"] = [1], array("f", [1.0])
+    f.files = {**usual_files(), "hf_quant_config.json": json.dumps(
+        {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "MIXED_PRECISION", "kv_cache_quant_algo": "FP8"}})}
+    return config, tensors
+
+
+def qwen3moe_nvfp4(f):
+    """By compressed-tensors: experts become stacks."""
+    config, tensors = common(f, "Qwen3MoeForCausalLM", norm_topk_prob=True), apart(f)
+    stays = nvfp4(f, tensors, random.Random(4), r"experts", ("weight_packed", "weight_scale", "weight_global_scale",
+                                                             "input_global_scale"), True)
+    f.expected = {}
+    for name, (values, blocks, factor) in stays.items():
+        layer, e, part = re.match(r"model\.layers\.(\d+)\.mlp\.experts\.(\d+)\.(\w+)_proj", name).groups()
+        to = f"blk.{layer}.ffn_{part}_exps.weight"
+        f.tensors[to][1][int(e) * len(values):(int(e) + 1) * len(values)] = values
+        before = f.expected.get(to, (b"", []))
+        f.expected[to] = before[0] + blocks, before[1] + [factor]
+    config["quantization_config"] = {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}
+    return config, tensors
+
+
+def check_nvfp4(name, f, args, folder, out):
+    """What stays NVFP4 when no type is asked for, and the rest in F16."""
+    run = subprocess.run([args.aerie, "convert", folder, "-o", out, "-q"], capture_output=True, text=True)
+    assert run.returncode == 0, f"{name}: {run.stderr}"
+    _, got = read_gguf(out, True)
+    n = 0
+    for tensor, (shape, data, kind) in got.items():
+        if tensor.endswith(".scale"):
+            continue
+        assert shape == f.tensors[tensor][0], f"{name}: {tensor} {shape}"
+        if tensor in f.expected and shape[-1] % 64 == 0:
+            blocks, factors = f.expected[tensor]
+            assert kind == 40 and data == blocks, f"{name}: {tensor} is of type {kind}"
+            scale = got[tensor.replace(".weight", ".scale")]
+            assert scale[0] == [len(factors)] and scale[1] == array("f", factors).tobytes(), f"{name}: the scale of {tensor}"
+            n += 1
+        elif kind == 1:
+            want = struct.pack(f"<{len(f.tensors[tensor][1])}e", *f.tensors[tensor][1])
+            assert data == want, f"{name}: {tensor} differs as F16"
+        else:
+            assert kind == 0 and data == f.tensors[tensor][1].tobytes(), f"{name}: {tensor} is of type {kind}"
+    assert n and n + len(f.tensors) == len(got), f"{name}: {n} tensors stayed"
+
+
 CASES = {"dream": dream, "llada": llada, "llada-moe": llada_moe, "rnd1": rnd1, "grovemoe": grove, "hrm_text": hrm,
          "minimax-m3": minimax_m3, "minimax-m3-local": minimax_m3, "kimi-k3": kimi_k3, "kimi-k3-plain": kimi_k3,
          "bailingmoe3": bailing3, "bailingmoe3-clamped": bailing3, "deepseek4": deepseek4, "deepseek4-mtp": deepseek4,
@@ -787,7 +892,8 @@ CASES = {"dream": dream, "llada": llada, "llada-moe": llada_moe, "rnd1": rnd1, "
          "hy_v4": hy4, "hy_v4-dense": hy4, "plamo2": plamo2, "talkie": talkie,
          "glm5-next": glm5_next, "qwen4exp": qwen4, "qwen4exp-mtp": qwen4,
          "graniteswitch": granite_switch, "dots3note": dots3, "dots3note-mtp": dots3,
-         "kimi-k3-plain packed": kimi_k3_packed, "deepseek4 packed": deepseek4_packed}
+         "kimi-k3-plain packed": kimi_k3_packed, "deepseek4 packed": deepseek4_packed,
+         "llama packed": llama_nvfp4, "qwen3moe packed": qwen3moe_nvfp4}
 # the published numbers are another function of the file's, so that rounding may differ
 ROUNDED = {"minimax-m3": ("norm",), "kimi-k3": ("ssm_a",), "bailingmoe3": ("ssm_a",), "plamo2": ("norm", "ssm_a"),
            "dots3note": ("norm",), "glm5-next": ("ssm_a",), "qwen4exp": ("norm", "ssm_a")}
@@ -846,6 +952,8 @@ def check(name, args, scratch):
             free = key.startswith(("tokenizer.", "general.")) or key in ("attention.causal", "pooling_type")
             assert free or got.get(key, f["block_count"]) == value, f"{name}: {key} is {got.get(key)}, not {value}"
         damage(name, args, folder, scratch, config)
+    if hasattr(f, "expected"):
+        check_nvfp4(name, f, args, folder, out)
     if " packed" in name or name.startswith("t5"):
         print(f"{name}: {len(f.tensors)} tensors", flush=True)
         return

@@ -7,8 +7,8 @@ from array import array
 from math import prod
 
 
-def read_gguf(path):
-    """Keys, and tensors as {name: (shape, array)}; integers of routing tables stay integers."""
+def read_gguf(path, raw=False):
+    """Keys, and tensors as {name: (shape, array)}; integers of routing tables stay integers. raw: (shape, bytes, type)."""
     with open(path, "rb") as f:
         data = f.read()
     at = 24
@@ -45,6 +45,10 @@ def read_gguf(path):
     start = -(-at // 32) * 32
     out = {}
     for name, shape, kind, offset in found:
+        if raw:
+            bits = {0: 32, 1: 16, 26: 32, 30: 16, 40: 4.5}[kind]
+            out[name] = shape, data[start + offset:start + offset + int(prod(shape) * bits) // 8], kind
+            continue
         assert kind in (0, 26), f"{name} is of type {kind}"
         values = array("f" if kind == 0 else "i")
         values.frombytes(data[start + offset:start + offset + 4 * prod(shape)])
@@ -132,12 +136,14 @@ def tokenizer():
             "model": {"type": "BPE", "dropout": None, "unk_token": None, "vocab": vocab, "merges": merges}}
 
 
+def usual_files():
+    return {"tokenizer.json": json.dumps(tokenizer()), "tokenizer_config.json": json.dumps({"eos_token": "<|end|>"})}
+
+
 def write_folder(folder, config, tensors, files=None):
     os.makedirs(folder, exist_ok=True)
     if tensors:
         write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
-    if files is None:
-        files = {"tokenizer.json": json.dumps(tokenizer()), "tokenizer_config.json": json.dumps({"eos_token": "<|end|>"})}
-    for name, text in {**files, "config.json": json.dumps(config)}.items():
+    for name, text in {**(usual_files() if files is None else files), "config.json": json.dumps(config)}.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
             f.write(text)

@@ -72,11 +72,9 @@ static bool is_adapter(const ae_convert *c, const char *peft, const char *config
 
 aerie_status ae_convert_open_tensors(ae_convert *c)
 {
-    char *peft = ae_convert_path_in(c, "adapter_config.json"), *config = ae_convert_path_in(c, "config.json"),
-         *folder = ae_convert_path_in(c, ".");
+    char *peft = ae_convert_path_in(c, "adapter_config.json"), *config = ae_convert_path_in(c, "config.json");
     const char *what = NULL;
-    bool of_folder = false; /* the message names the folder instead of the file in it */
-    aerie_status status = peft && config && folder ? open_tensors(c) : ae_convert_no_memory(c, "a path");
+    aerie_status status = peft && config ? open_tensors(c) : ae_convert_no_memory(c, "a path");
     if (status != AERIE_ERROR_MEMORY) {
         const bool adapter = is_adapter(c, peft, config);
         c->is_adapter = adapter && c->st && c->options.target;
@@ -88,14 +86,10 @@ aerie_status ae_convert_open_tensors(ae_convert *c)
             what = ae_file_exists(peft) && is_folder(c->path) ? ae_kind_folder(c->path)
                    : c->st                                    ? ae_kind_path(ae_safetensors_file(c->st, 0))
                                                               : NULL;
-        else if (c->st && ae_kind_is_modelopt_fp4(folder)) what = ae_kind_folder(folder), of_folder = !is_folder(c->path);
     }
-    const int n_shown = (int)(!of_folder ? strlen(c->path) : strlen(folder) > 2 ? strlen(folder) - strlen("/.") : 1);
-    if (what)
-        status = ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%.*s: this is %s", n_shown, of_folder ? folder : c->path, what);
+    if (what) status = ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: this is %s", c->path, what);
     ae_free(peft);
     ae_free(config);
-    ae_free(folder);
     return status;
 }
 

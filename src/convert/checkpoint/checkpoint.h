@@ -66,6 +66,7 @@ typedef struct ae_convert_item {
     float plus;                 /* PLAIN: added to each number */
     uint32_t kernel;            /* the columns are [3][kernel][kernel], written as separate dimensions; 0: they are not */
     uint32_t type;              /* ae_type in the new file */
+    bool as_is;                 /* NVFP4 that stays what it is; a tensor "NAME.scale" has the factors of its matrices */
 } ae_convert_item;
 
 /* A kind of checkpoint; the functions are called in this order. */
@@ -207,10 +208,15 @@ bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t
 /* Types that exist in no file: numbers that are products of codes and scales. */
 #define AE_CONVERT_FP8 AE_ST_DTYPE_COUNT
 #define AE_CONVERT_MXFP4 ((ae_st_dtype)(AE_ST_DTYPE_COUNT + 1))
+#define AE_CONVERT_NVFP4 ((ae_st_dtype)(AE_ST_DTYPE_COUNT + 2))
 /* Replaces the entries of such tensors by entries with plain names. Their scales count as used. */
 aerie_status ae_convert_read_scales(ae_convert *c);
 /* Computes the numbers of a tensor of those types. */
 void ae_convert_scaled_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n);
+/* Of an NVFP4 tensor: the factor of the matrix that has element `first`; and n elements (a multiple of 64, within one row) as
+ * blocks of ae_block_nvfp4, which lack the factor. False: a scale is negative or no number. */
+float ae_convert_scaled_factor(const ae_st_tensor *t, uint64_t first);
+bool ae_convert_scaled_nvfp4(const ae_st_tensor *t, uint64_t first, uint8_t *blocks, size_t n);
 
 /* ---- model*.c, vocab.c ---------------------------------------------------------------------------------- */
 

@@ -149,12 +149,20 @@ static uint32_t part_of(const ae_convert_item *item, uint64_t row)
     return lo;
 }
 
+/* The tensor that has a row of a PLAIN item, and its first element there. */
+static const ae_st_tensor *place_of(const ae_convert_item *item, uint64_t row, uint64_t *first)
+{
+    const uint64_t r = item->rows ? row % item->rows : row, i = (item->rows ? row / item->rows : 0) - item->n_zero;
+    *first = item->first + (item->parts ? 0 : i * item->stack_step) + (item->row_from ? item->row_from[r] : r) * item->row_step;
+    return item->parts ? item->parts[i] : item->from;
+}
+
 /* Reads one row, counted over all matrices. */
 static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
 {
     const size_t n = (size_t)item->columns;
     const uint64_t at = item->rows ? row / item->rows : 0, r = item->rows ? row % item->rows : row;
-    const uint64_t i = at < item->n_zero ? 0 : at - item->n_zero;
+    uint64_t first;
     if (at < item->n_zero) {
         memset(x, 0, n * sizeof *x);
         return true;
@@ -163,9 +171,7 @@ static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
         const uint32_t part = part_of(item, row);
         return ae_convert_floats(item->parts[part], (row - item->starts[part]) * n, x, n);
     }
-    const ae_st_tensor *t = item->parts ? item->parts[i] : item->from;
-    const uint64_t first =
-        item->first + (item->parts ? 0 : i * item->stack_step) + (item->row_from ? item->row_from[r] : r) * item->row_step;
+    const ae_st_tensor *t = place_of(item, row, &first);
     if (item->beside) {
         if (!ae_convert_floats(t, r * (n / 2), x, n / 2) || !ae_convert_floats(item->beside, r * (n / 2), x + n / 2, n / 2))
             return false;
@@ -226,6 +232,24 @@ static aerie_status check_row(const ae_convert *c, const ae_convert_item *item, 
     return AERIE_OK;
 }
 
+/* Writes the rows of a tensor that stays NVFP4. row [row_bytes] is a buffer for one row. */
+static aerie_status write_blocks(ae_convert *c, ae_gguf_writer *w, const ae_convert_item *item, void *row, uint64_t *done)
+{
+    const size_t n = (size_t)item->columns, row_bytes = ae_type_row_bytes(item->type, item->columns);
+    for (uint64_t r = 0; r < n_rows(item); r++) {
+        uint64_t first = 0;
+        const ae_st_tensor *t = item->from;
+        if (item->how == AE_CONVERT_ROTATED) first = old_row(c, item, r) * n;
+        else t = place_of(item, r, &first);
+        AE_TRY(ae_convert_step(c, "writing", *done, c->out_bytes));
+        if (!ae_convert_scaled_nvfp4(t, first, row, n))
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: a scale of tensor %s is negative or no number", c->path, t->name);
+        AE_TRY(ae_gguf_writer_data(w, row, row_bytes, c->error));
+        *done += row_bytes;
+    }
+    return AERIE_OK;
+}
+
 /* Writes all rows. x [columns] and row [row_bytes] are buffers for one row; *done counts the bytes written. */
 static aerie_status write_rows(ae_convert *c, ae_gguf_writer *w, const ae_convert_item *item, float *x, void *row,
                                uint64_t *done)
@@ -271,10 +295,69 @@ static aerie_status write_item(ae_convert *c, ae_gguf_writer *w, const ae_conver
     if (item->how == AE_CONVERT_WHOLE) return write_whole(c, w, item, done);
     float *x = ae_alloc(n, sizeof *x);
     void *row = ae_alloc(1, ae_type_row_bytes(item->type, item->columns));
-    const aerie_status status = x && row ? write_rows(c, w, item, x, row, done) : ae_convert_no_memory(c, "a row of a tensor");
+    aerie_status status = x && row ? AERIE_OK : ae_convert_no_memory(c, "a row of a tensor");
+    if (status == AERIE_OK)
+        status = item->as_is ? write_blocks(c, w, item, row, done) : write_rows(c, w, item, x, row, done);
     ae_free(x);
     ae_free(row);
     return status;
+}
+
+/* ---- NVFP4 that stays what it is ------------------------------------------------------------------------- */
+
+/* Whether programs multiply what a matrix of this name gives by "NAME.scale". */
+static bool takes_scale(const ae_convert *c, const char *name)
+{
+    static const char *const parts[] = {"attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "attn_gate", "ffn_gate",
+                                        "ffn_up", "ffn_down", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp",
+                                        "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", "ssm_in", "ssm_out"};
+    const char *part = strncmp(name, "blk.", 4) ? NULL : strchr(name + 4, '.');
+    if (strcmp(name, "output.weight") == 0) return true;
+    /* which means something else there */
+    if (c->model.arch && strcmp(c->model.arch, "gemma4") == 0 && strstr(name, "ffn_down_exps")) return false;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && part; i++) {
+        const size_t n = strlen(parts[i]);
+        if (strncmp(part + 1, parts[i], n) == 0 && strcmp(part + 1 + n, ".weight") == 0) return true;
+    }
+    return false;
+}
+
+static bool stays_nvfp4(const ae_convert *c, const ae_convert_item *item)
+{
+    const ae_st_tensor *t = item->parts ? item->parts[0] : item->from;
+    if (!t || t->dtype != AE_CONVERT_NVFP4 || (c->options.type != AE_CONVERT_TYPE_AUTO && c->out_type != AE_TYPE_NVFP4))
+        return false;
+    for (uint64_t i = 0; item->parts && i < item->n_stack; i++)
+        if (item->parts[i]->dtype != AE_CONVERT_NVFP4) return false;
+    const uint64_t n = item->columns;
+    const bool whole = n % 64 == 0 && t->shape[t->n_dims - 1] == n && item->step == 1 && item->row_step % n == 0 &&
+                       item->stack_step % n == 0 && item->first % n == 0;
+    const bool same = !item->column_from && !item->factors && !item->beside && !item->starts && !item->n_zero && !item->f32 &&
+                      item->change == AE_CONVERT_SAME && !(item->plus > 0) && !(item->plus < 0);
+    return whole && same && (item->how == AE_CONVERT_PLAIN || item->how == AE_CONVERT_ROTATED) && takes_scale(c, item->name);
+}
+
+/* Decides which tensors stay, once nothing changes them any more, and adds their factors. */
+static aerie_status settle_nvfp4(ae_convert *c)
+{
+    const size_t n = c->n_items;
+    for (size_t i = 0; i < n; i++) {
+        ae_convert_item *item = &c->items[i];
+        char name[96];
+        const uint64_t n_stack = item->n_stack ? item->n_stack : 1;
+        if (!stays_nvfp4(c, item)) continue;
+        float *factors = ae_arena_alloc(&c->arena, n_stack, sizeof *factors);
+        if (!factors) return ae_convert_no_memory(c, "the scales of matrices");
+        for (uint64_t k = 0; k < n_stack; k++)
+            factors[k] = ae_convert_scaled_factor(item->parts ? item->parts[k] : item->from,
+                                                  item->parts ? 0 : item->first + k * item->stack_step);
+        item->type = AE_TYPE_NVFP4;
+        item->as_is = true;
+        snprintf(name, sizeof name, "%.*s.scale", (int)(strlen(item->name) - strlen(".weight")), item->name);
+        AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = name, .how = AE_CONVERT_VALUES, .values = factors,
+                                                    .columns = n_stack}));
+    }
+    return AERIE_OK;
 }
 
 static aerie_status write_all(ae_convert *c, ae_gguf_writer *w)
@@ -292,6 +375,7 @@ aerie_status ae_convert_write(ae_convert *c, ae_gguf_writer **out)
 {
     ae_gguf_writer *w;
     *out = NULL;
+    AE_TRY(settle_nvfp4(c));
     AE_TRY(ae_gguf_writer_create(&w, c->options.output, c->error));
     const aerie_status status = write_all(c, w);
     if (status == AERIE_OK) *out = w;

@@ -256,8 +256,8 @@ static aerie_status check_type(const ae_convert *c, const ae_st_tensor *t)
 {
     if (t->dtype == AE_ST_F32 || t->dtype == AE_ST_F16 || t->dtype == AE_ST_BF16 || t->dtype == AE_ST_F64) return AERIE_OK;
     if (t->dtype >= AE_ST_DTYPE_COUNT) return AERIE_OK; /* codes and scales (scaled_weights.c) */
-    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s, but must be F32, F16, BF16 or F64, or FP8 or "
-                   "MXFP4 with scales: checkpoints quantized otherwise are not read", c->path, t->name,
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s, but must be F32, F16, BF16 or F64, or FP8, "
+                   "MXFP4 or NVFP4 with scales: checkpoints quantized otherwise are not read", c->path, t->name,
                    ae_st_dtype_name(t->dtype));
 }
 
@@ -495,9 +495,9 @@ static bool is_unneeded(const ae_convert *c, const char *name)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
     /* scales of activations, numbers that follow from the number of heads in lightning attention, and copies of a switch's
      * configuration */
-    static const char *const ends[] = {".input_scale", ".activation_scale", ".k_scale", ".v_scale", ".slope_rate",
-                                       ".adapter_token_ids", ".control_to_substitute_lut", ".query_decay", ".key_decay",
-                                       ".diagonal_decay"};
+    static const char *const ends[] = {".input_scale", ".input_global_scale", ".activation_scale", ".q_scale", ".k_scale",
+                                       ".v_scale", ".slope_rate", ".adapter_token_ids", ".control_to_substitute_lut",
+                                       ".query_decay", ".key_decay", ".diagonal_decay"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (strlen(name) > strlen(ends[i]) && strcmp(name + strlen(name) - strlen(ends[i]), ends[i]) == 0) return true;
     if (strstr(name, "rotary_emb.") || strstr(name, "attention.masked_bias")) return true;
