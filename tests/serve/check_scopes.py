@@ -124,6 +124,24 @@ class Scopes(unittest.TestCase):
             for salt in ("", 5, ["x"]):
                 self.assertIn("'cache_salt'", s.post("/v1/completions", {"prompt": "a", "cache_salt": salt}).error)
 
+    def test_salts_and_adapters_of_another_key(self):
+        """A guessed salt, the same adapter, and an adapter switched for all bring nothing of another key's."""
+        lora = rig.make_lora("scopes.lora.gguf")
+        on = {"lora": [{"id": 0, "scale": 1}]}
+        with self.server("--lora", lora, "--lora-init-without-apply") as s:
+            ways = [{}, {"cache_salt": "mine"}, on, {"cache_salt": "mine", **on}]
+            for i, (own, guess) in enumerate((own, guess) for own in ways for guess in ways):
+                prompt = tokens(300 + i)
+                self.assertEqual(cached(s, prompt, A, **own), 0)
+                self.assertEqual(cached(s, prompt, B, **guess), 0, (own, guess))
+                self.assertGreater(cached(s, prompt, A, **own), 190)
+            prompt = tokens(400)
+            self.assertEqual(cached(s, prompt, A), 0)
+            self.assertEqual(s.post("/lora-adapters", [{"id": 0, "scale": 1}], A).status, 200)
+            self.assertEqual(cached(s, prompt, B), 0)
+            self.assertEqual(cached(s, prompt, A), 0)
+            self.assertGreater(cached(s, prompt, A, lora=[]), 190)
+
     def test_sharing_can_be_asked_for(self):
         with self.server("--prefix-scope", "all") as s:
             self.assertEqual(cached(s, tokens(4), A), 0)
