@@ -354,6 +354,9 @@ class Basic(unittest.TestCase):
         self.assertEqual(self.ask({"input": ids}, path="/v1/embeddings").json["data"][0]["embedding"], vectors[0])
         self.assertEqual(self.ask({"input": texts}, path="/api/embed").json["embeddings"], vectors)
         self.assertEqual(self.ask({"prompt": texts[2]}, path="/api/embeddings").json["embedding"], vectors[2])
+        native = [{"index": i, "embedding": [v]} for i, v in enumerate(vectors)]  # llama.cpp's
+        self.assertEqual(self.ask({"content": texts}, path="/embedding").json, native)
+        self.assertEqual(self.ask({"input": texts}, path="/embedding").json, native)
         for wrong in ({}, {"input": []}, {"input": 5}, {"input": [5, "x"]}, {"input": ["x", 5]}, {"input": [[]]},
                       {"input": [-1]},
                       {"input": [10**9]}, {"input": "x", "dimensions": 70000}, {"input": "x", "encoding_format": "hex"},

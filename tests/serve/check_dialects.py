@@ -123,6 +123,11 @@ class Dialects(unittest.TestCase):
         self.assertEqual(self.post("/v1/responses/input_tokens", body).json,
                          {"object": "response.input_tokens", "input_tokens": used})
         self.post("/v1/responses/input_tokens", {"input": 5}, 400)
+        used = self.post("/v1/chat/completions", chat("Hi there", max_tokens=1)).json["usage"]["prompt_tokens"]
+        for path in ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"):
+            self.assertEqual(self.post(path, chat("Hi there")).json,
+                             {"object": "response.input_tokens", "input_tokens": used})
+            self.post(path, {"messages": []}, 400)
 
     def test_responses(self):
         body = {"model": "m", "input": "Hi there", "max_output_tokens": 16, "temperature": 0}

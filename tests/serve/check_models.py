@@ -1,6 +1,7 @@
 """Several models: queries load nothing, a broken model unloads no other, and the model of requests that name none."""
 import json
 import os
+import time
 import unittest
 
 import rig
@@ -66,6 +67,22 @@ class Models(unittest.TestCase):
                     self.assertEqual((a.status, "--models-memory allows 1" in a.error), (503, True), a.body)
                     self.assertEqual(states(s)["good"], "loaded")
                 self.assertNotIn("is unloaded", s.log)
+
+    def test_models_are_loaded_and_unloaded_by_name(self):
+        with Server("--models-dir", self.folder, model=None) as s:
+            self.assertEqual(s.post("/models/load", {"model": "good"}).json, {"success": True})
+            self.assertEqual(states(s)["good"], "loaded")
+            for _ in range(2):  # what is unloaded already stays so
+                self.assertEqual(s.post("/models/unload", {"model": "good"}).json, {"success": True})
+                self.assertTrue(s.logged("is unloaded"), s.log)
+                while states(s)["good"] in ("loaded", "unloading"):  # the line comes a moment before
+                    time.sleep(0.01)
+                self.assertEqual(states(s)["good"], "unloaded")
+            self.assertEqual(s.post("/models/load", {"model": "d-empty"}).status, 500)
+            for path in ("/models/load", "/models/unload"):
+                self.assertEqual([s.post(path, body).status for body in ({}, {"model": ""}, {"model": 3}, {"model": "nobody"})],
+                                 [400, 400, 400, 404])
+            self.assertEqual(use(s, model="good").status, 200)
 
     def test_a_request_that_names_no_model(self):
         with Server(model="several/good.gguf") as s:

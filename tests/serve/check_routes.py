@@ -30,10 +30,11 @@ FITS = {"prompt": "a", "messages": [{"role": "user", "content": "a"}], "input": 
         "query": "q", "documents": ["a", "b"], "input_prefix": "a", "input_suffix": "b", "filename": "f",
         "max_tokens": 2, "max_output_tokens": 2, "n_predict": 2, "options": {"num_predict": 2}, "temperature": 0}
 ODD = {"/lora-adapters": [], **{path: {k: v for k, v in FITS.items() if k != "prompt"}  # routes that refuse it
-                               for path in ("/v1/responses", "/v1/responses/input_tokens")}}
+                               for path in ("/v1/responses", "/v1/responses/input_tokens", "/responses",
+                                                             "/responses/input_tokens")}}
 STORE = {"/api/push", "/api/create", "/api/copy", "/api/delete"}  # what the server does not do
 GENERATE = {"/v1/completions", "/v1/chat/completions", "/chat/completions", "/completions", "/completion", "/infill",
-            "/v1/responses", "/v1/messages", "/api/chat", "/api/generate", "/slots/0?action=save"}
+            "/v1/responses", "/responses", "/v1/messages", "/api/chat", "/api/generate", "/slots/0?action=save"}
 RANK = {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"}
 WRONG = [None, True, -1, 0.5, "x", "", [], [[]], {}, {"a": 1}]
 
@@ -42,7 +43,7 @@ def expected(kind, path):
     """The status of a request that fits."""
     if path in STORE or path.startswith("/api/blobs/"):
         return 501
-    if path == "/api/pull":
+    if path in ("/api/pull", "/models/unload"):
         return 200
     if kind == "broken":
         return 500

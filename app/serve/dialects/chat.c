@@ -142,6 +142,23 @@ void serve_chat_run(serve_call *call, serve_ask_step *convert, const serve_diale
     serve_reply_run(call, SERVE_KIND_CHAT, convert, convert ? read_converted : serve_ask_messages, as);
 }
 
+void serve_chat_count(serve_call *call, serve_ask_step *convert, const char *object)
+{
+    serve_ask ask = {0};
+    serve_error error = {0};
+    json_t *json = NULL;
+    sem_wait(call->work);
+    if (serve_ask_read(&ask, call, &error) && (!convert || convert(&ask, &error)) && serve_ask_model(&ask, &error) &&
+        serve_ask_messages(&ask, &error))
+        json = json_pack("{s:s*, s:I}", "object", object, "input_tokens", (json_int_t)ask.n_tokens);
+    serve_text_end(&ask, call, json, &error);
+}
+
+void serve_post_chat_count(serve_call *call)
+{
+    serve_chat_count(call, NULL, "response.input_tokens"); /* llama.cpp's name for it */
+}
+
 void serve_post_chat(serve_call *call)
 {
     serve_chat_run(call, NULL, &dialect);

@@ -340,6 +340,28 @@ void serve_post_embeddings(serve_call *call)
     end(e, &parts);
 }
 
+/* ---- llama.cpp ---------------------------------------------------------------------------------------- */
+
+/* A list of one vector: llama.cpp gives several without pooling. */
+static bool add_native(void *user, size_t i, app_text *out)
+{
+    return serve_json_add(out, json_pack("{s:I, s:[o]}", "index", (json_int_t)i, "embedding", numbers_of(user, i)));
+}
+
+void serve_post_embedding(serve_call *call)
+{
+    serve_error error = {0};
+    serve_parts parts = {0};
+    embedding *e = begin(call, &error);
+    if (!e) return;
+    const char *field = json_object_get(e->ask.body, "input") ? "input" : "content";
+    if (read_dimensions(e) && add_input(e, field) && compute(e)) {
+        shorten(e);
+        serve_parts_list(&parts, add_native, e, e->n);
+    }
+    end(e, &parts);
+}
+
 /* ---- ollama ------------------------------------------------------------------------------------------ */
 
 static bool add_numbers(void *user, size_t i, app_text *out)

@@ -6,12 +6,14 @@
 
 #include "serve/request/reply.h"
 
-serve_handler serve_post_chat, serve_post_completion; /* chat.c, completion.c */
+serve_handler serve_post_chat, serve_post_chat_count; /* chat.c */
+serve_handler serve_post_completion;                  /* completion.c */
 serve_handler serve_post_native, serve_post_infill;   /* llama.c */
 serve_handler serve_post_messages, serve_post_count;  /* messages.c */
 serve_handler serve_post_responses, serve_post_input_tokens; /* responses.c */
 /* info.c */
-serve_handler serve_get_health, serve_get_models, serve_get_model, serve_get_props, serve_get_page, serve_get_curve;
+serve_handler serve_get_health, serve_get_models, serve_get_model, serve_get_props, serve_get_page, serve_get_curve,
+    serve_post_load, serve_post_unload;
 serve_handler serve_get_slots, serve_post_slot; /* slots.c */
 serve_handler serve_get_lora, serve_post_lora;  /* lora.c */
 /* ollama.c */
@@ -20,7 +22,8 @@ serve_handler serve_post_ollama_chat, serve_post_ollama_generate, serve_get_tags
 /* text.c */
 serve_handler serve_post_tokenize, serve_post_detokenize, serve_post_template;
 /* embed.c */
-serve_handler serve_post_embeddings, serve_post_ollama_embed, serve_post_ollama_embeddings, serve_post_rerank;
+serve_handler serve_post_embeddings, serve_post_embedding, serve_post_ollama_embed, serve_post_ollama_embeddings,
+    serve_post_rerank;
 
 /* Removes unfinished files that killed servers left in --slot-save-path. */
 void serve_slots_clean(const char *folder);
@@ -28,6 +31,8 @@ void serve_slots_clean(const char *folder);
 /* Answers a chat. convert turns the body into that of a chat completion, or of a completion if it sets "prompt"; NULL: the body
  * is already that of a chat completion. */
 void serve_chat_run(serve_call *call, serve_ask_step *convert, const serve_dialect *as);
+/* Answers with the number of tokens of a chat's prompt; object: the type of the answer, or NULL. */
+void serve_chat_count(serve_call *call, serve_ask_step *convert, const char *object);
 serve_ask_step serve_responses_convert; /* responses_request.c */
 
 /* Return an error in the dialect's JSON. */

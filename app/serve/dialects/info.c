@@ -222,3 +222,41 @@ void serve_get_curve(serve_call *call)
     if (!ok) json_decref(points);
     serve_reply_json(call, 200, ok ? json_pack("{s:o}", "points", points) : NULL);
 }
+
+/* ---- Loading, as llama.cpp's server has it ------------------------------------------------------------------------- */
+
+/* Reads a body that names a model. */
+static bool read_name(serve_ask *ask, serve_call *call, const char **name, serve_error *error)
+{
+    if (!serve_ask_read(ask, call, error) || !serve_get_text(ask->body, "model", name, error)) return false;
+    return (*name && **name) || serve_fail(error, 400, "model", "'model' is missing");
+}
+
+void serve_post_load(serve_call *call)
+{
+    serve_ask ask = {0};
+    serve_error error = {0};
+    const char *name = NULL;
+    sem_wait(call->work);
+    const bool ok = read_name(&ask, call, &name, &error) && serve_ask_model(&ask, &error);
+    json_t *json = ok ? json_pack("{s:b}", "success", 1) : NULL;
+    serve_text_end(&ask, call, json, &error);
+}
+
+void serve_post_unload(serve_call *call)
+{
+    serve_models *models = call->server->models;
+    serve_ask ask = {0};
+    serve_error error = {0};
+    const char *name = NULL;
+    json_t *json = NULL;
+    sem_wait(call->work);
+    serve_model *model = read_name(&ask, call, &name, &error) ? serve_models_find(models, name) : NULL;
+    if (!model && !error.status) serve_models_unknown(models, name, &error);
+    if (model && serve_model_use(models, model)) {
+        serve_models_used(models, model, 0); /* unloaded once all who use it have released it */
+        serve_models_give(models, model);
+    }
+    if (model) json = json_pack("{s:b}", "success", 1);
+    serve_text_end(&ask, call, json, &error);
+}

@@ -498,12 +498,5 @@ void serve_post_messages(serve_call *call)
 
 void serve_post_count(serve_call *call)
 {
-    serve_ask ask = {0};
-    serve_error error = {0};
-    json_t *json = NULL;
-    sem_wait(call->work);
-    if (serve_ask_read(&ask, call, &error) && messages_convert(&ask, &error) && serve_ask_model(&ask, &error) &&
-        serve_ask_messages(&ask, &error))
-        json = json_pack("{s:I}", "input_tokens", (json_int_t)ask.n_tokens);
-    serve_text_end(&ask, call, json, &error);
+    serve_chat_count(call, messages_convert, NULL);
 }

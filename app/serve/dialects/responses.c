@@ -251,14 +251,7 @@ static const serve_dialect dialect = {"resp_", "text/event-stream", begin, delta
 
 void serve_post_input_tokens(serve_call *call)
 {
-    serve_ask ask = {0};
-    serve_error error = {0};
-    json_t *json = NULL;
-    sem_wait(call->work);
-    if (serve_ask_read(&ask, call, &error) && serve_responses_convert(&ask, &error) && serve_ask_model(&ask, &error) &&
-        serve_ask_messages(&ask, &error))
-        json = json_pack("{s:s, s:I}", "object", "response.input_tokens", "input_tokens", (json_int_t)ask.n_tokens);
-    serve_text_end(&ask, call, json, &error);
+    serve_chat_count(call, serve_responses_convert, "response.input_tokens");
 }
 
 void serve_post_responses(serve_call *call)
