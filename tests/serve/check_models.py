@@ -101,7 +101,7 @@ class Models(unittest.TestCase):
         with Server("--models-dir", self.folder, "--default-model", "other", model=None) as s:
             self.assertEqual(use(s, model="good").json["choices"], good)
             self.assertEqual(use(s).json["choices"], other)
-        with self.assertRaisesRegex(AssertionError, "--default-model 'nobody' is none of the 8 models"):
+        with self.assertRaisesRegex(AssertionError, "--default-model 'nobody' is not one of the 8 models"):
             Server("--models-dir", self.folder, "--default-model", "nobody", model=None)
         only = os.path.join(rig.FOLDER, "only-broken")
         os.mkdir(only)

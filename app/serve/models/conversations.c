@@ -44,7 +44,7 @@ static void forget(serve_conversations *c, entry *e)
     *at = e->next;
     c->figures.n--;
     if (e->data) c->figures.ram_bytes -= e->n_data;
-    if (!e->kept) c->n_noted -= e->n;
+    if (!e->kept) c->figures.n_noted -= e->n;
     aerie_free(e->data);
     free(e->tokens);
     free(e);
@@ -119,7 +119,7 @@ void serve_conversations_note(serve_conversations *c, const serve_conversation_k
         next = e->next;
         if (!e->kept && is_of(e, key) && e->n <= key->n && common(e->tokens, e->n, key->tokens, key->n) == e->n) forget(c, e);
     }
-    if (serve_conversation_add(c, key)) c->n_noted += key->n;
+    if (serve_conversation_add(c, key)) c->figures.n_noted += key->n;
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -157,7 +157,7 @@ static void keep(serve_conversations *c, void *data, size_t n_data, size_t n)
     c->saved = NULL;
     pthread_mutex_lock(&c->lock);
     if (data && n >= SERVE_CONVERSATION_LEAST && make_room(c, n_data, e)) {
-        c->n_noted -= e->n;
+        c->figures.n_noted -= e->n;
         e->n = n; /* the cache may have lost the end of the sequence */
         e->kept = true;
         e->data = data;
@@ -201,9 +201,9 @@ static void keep_on(serve_conversations *c, aerie_session *session, double secon
 
 bool serve_conversations_keep(serve_conversations *c, aerie_session *session, size_t n_most, double seconds)
 {
-    if (!c || c->n_noted <= n_most) return false;
+    if (!c || c->figures.n_noted <= n_most) return false;
     keep_on(c, session, seconds);
-    return c->n_noted > n_most;
+    return c->figures.n_noted > n_most;
 }
 
 /* ---- Into the KV cache -------------------------------------------------------------------------------------- */

@@ -27,6 +27,7 @@ typedef struct serve_conversation_figures {
     uint64_t n, ram_bytes, disk_bytes;
     uint64_t n_restored, n_restored_tokens; /* requests for which a conversation was restored; tokens that this added to the
                                              * cache */
+    uint64_t n_noted;                       /* tokens of conversations that are still to be copied out of the KV cache */
     uint64_t n_damaged;                     /* files that could not be used */
 } serve_conversation_figures;
 

@@ -31,7 +31,6 @@ struct serve_conversations {
     pthread_mutex_t returning; /* only one conversation is restored at a time, since each needs a copy; taken before `lock` */
     pthread_cond_t changed; /* signals that there may be something to write, or that the list is being closed */
     entry *first;
-    size_t n_noted;         /* tokens of entries that are not yet kept; used by the stepping thread only */
     aerie_saving *saving;   /* copies `saved`, one of these entries; NULL: no copy is running; used by the stepping thread
                              * only */
     entry *saved;

@@ -89,6 +89,7 @@ typedef enum figure {
     N_RESTORED,
     N_RESTORED_TOKENS,
     N_DAMAGED,
+    N_NOTED,
     N_FIGURES
 } figure;
 
@@ -257,6 +258,8 @@ static void write_all(page *p)
     table(p, "aerie:conversations", "gauge", "Conversations kept beyond the KV cache.", N_CONVERSATIONS);
     table(p, "aerie:conversations_ram_bytes", "gauge", "... what they take of memory (--cache-ram).", CONVERSATIONS_RAM);
     table(p, "aerie:conversations_disk_bytes", "gauge", "... what their files take (--cache-disk).", CONVERSATIONS_DISK);
+    table(p, "aerie:conversations_uncopied_tokens", "gauge", "... whose tokens are not copied out of it yet.",
+          N_NOTED);
     table(p, "aerie:conversations_restored_total", "counter", "Requests that got one back.", N_RESTORED);
     table(p, "aerie:conversations_restored_tokens_total", "counter", "Tokens that need not be computed again.",
           N_RESTORED_TOKENS);
@@ -322,6 +325,7 @@ static void take_scene(serve_models *models, serve_model *m, scene *s)
     s->at[CONVERSATIONS_DISK] = (double)kept.disk_bytes;
     s->at[N_RESTORED] = (double)(f->n_restored + kept.n_restored);
     s->at[N_RESTORED_TOKENS] = (double)(f->n_restored_tokens + kept.n_restored_tokens);
+    s->at[N_NOTED] = (double)kept.n_noted;
     s->at[N_DAMAGED] = (double)(f->n_damaged + kept.n_damaged);
 }
 
