@@ -273,8 +273,11 @@ static void check_counts(const bench *b, const ae_comm_counts *before)
     if (!map || b->lacks || n_out != n || n > ae_engine_collected(b->model)) return;
     const ae_ranks_counts c = ae_ranks_count(map, b->model, map->codes && !b->adapts);
     const uint64_t tapped = (uint64_t)n_tapped(b) * ae_ranks_stream_width(&b->model->hparams) * sizeof(float);
-    assert_int_equal(now->n_rounds - before->n_rounds, c.n_own + n_tapped(b));
-    assert_int_equal(now->n_received - before->n_received, n * (c.row_bytes + tapped));
+    const uint64_t rounds = now->n_rounds - before->n_rounds, bytes = now->n_received - before->n_received;
+    if (rounds != c.n_own + n_tapped(b) || bytes != n * (c.row_bytes + tapped))
+        fail_msg("%s: %u ranks in %u stages: %llu rounds instead of %u, %llu bytes instead of %llu", b->model->hparams.arch,
+                 map->n, map->n_stages, (unsigned long long)rounds, c.n_own + n_tapped(b), (unsigned long long)bytes,
+                 (unsigned long long)(n * (c.row_bytes + tapped)));
 }
 
 /* Runs the pass; logits of rows that have them, hidden rows of all. */

@@ -309,7 +309,11 @@ static void count_handing(const ae_ranks *ranks, const ae_model *model, uint32_t
     const uint32_t from = ae_ranks_stage(ranks, i), to = ae_ranks_stage(ranks, i + 1);
     if (from == to) return;
     c->n_handed++;
-    c->n_own += from == ranks->stage || to == ranks->stage;
+    const ae_hparams *h = &model->hparams;
+    uint32_t n = ae_model_n_streams(h) > h->n_banks ? ae_model_n_streams(h) : h->n_banks; /* the widest of what is sent */
+    ae_slices sent;
+    ae_ranks_handed(ranks, from, h->n_embd * (n ? n : 1), &sent); /* narrow rows have no part for every rank */
+    c->n_own += to == ranks->stage || sent.n[ranks->own] > 0;
     if (to == ranks->stage) c->row_bytes += (uint64_t)ae_ranks_stream_width(&model->hparams) * sizeof(float);
 }
 
