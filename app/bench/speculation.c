@@ -368,7 +368,7 @@ static uint32_t context_for(const app_options *o, uint64_t n_longest, uint32_t n
     return n <= 8192 && n <= n_ctx_train ? (uint32_t)n : 0;
 }
 
-/* The drafters of all -md. */
+/* Loads the drafters of all -md. */
 static int load_sets(bench_spec *b)
 {
     const app_texts *more = &b->options.bench.more_drafts;

@@ -87,7 +87,7 @@ static const char *instead_of(const app_command *command, const char *name, size
     return NULL;
 }
 
-/* The commands that take an option of this name, of which the table may have several. */
+/* Returns the commands that take an option of this name, which may have several rows in the table. */
 static unsigned owners(const char *name, size_t n)
 {
     unsigned commands = 0;

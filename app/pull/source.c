@@ -273,7 +273,7 @@ static bool ends_in(const char *text, const char *end)
     return n >= k && strcasecmp(text + n - k, end) == 0;
 }
 
-/* One page of the list. */
+/* Reads one page of the list. */
 static int read_page(hf_list *list, const json_t *page, const char *url)
 {
     size_t i;

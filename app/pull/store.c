@@ -161,7 +161,7 @@ static bool has_size(const store_place *place, const source_file *f)
     return there;
 }
 
-/* One file of a record. */
+/* Reads one file of a record. */
 static bool read_file(source_plan *plan, const json_t *json)
 {
     const char *name = json_string_value(json_object_get(json, "path")),

@@ -225,7 +225,7 @@ static void on_canvas(void *user, size_t i_request, uint32_t step, uint32_t n_st
     fputc('\n', stderr);
 }
 
-/* The end of a prompt as text, which is to be freed with aerie_free; NULL: no memory. */
+/* Returns the end of a prompt as text, to be freed with aerie_free; NULL: out of memory. */
 static char *end_of_prompt(const app_models *models, const app_prompt *prompt, size_t *n_text)
 {
     enum { TAIL = 64 }; /* tokens: where a template opens reasoning is nearer to the end */

@@ -1,4 +1,4 @@
-/* draw_host.c - see draw_host.h. Owns nothing. */
+/* draw_host.c - implements draw_host.h. Owns nothing. */
 #include "backend/draw_host.h"
 
 ae_walk_nodes ae_draw_host_nodes(const ae_walk_tree *tree, const int32_t *token, const int32_t *parent)

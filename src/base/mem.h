@@ -31,7 +31,7 @@ void *ae_realloc(void *block, size_t n, size_t size);
  * NULL, and the old list stays valid. */
 void *ae_grow(void *items, size_t n, size_t *capacity, size_t size);
 void ae_free(void *block);
-/* Copy of text[0..n) with a NUL after it; NULL when out of memory. */
+/* Returns a copy of text[0..n) with a NUL after it; NULL when out of memory. */
 char *ae_strndup(const char *text, size_t n);
 
 /* ---- Arena: many small objects, one lifetime ------------------------------------------- */

@@ -42,7 +42,7 @@ uint64_t ae_os_memory_available_below(const char *root);
 /* Returns the memory limit that control groups set for this process, in bytes; 0 = no limit, or more than the machine has. */
 uint64_t ae_os_memory_limit(void);
 uint64_t ae_os_memory_limit_below(const char *root);
-/* All physical memory of the machine, in bytes; 0 = unknown. */
+/* Returns the machine's physical memory in bytes; 0: unknown. */
 uint64_t ae_os_memory_total(void);
 
 /* ---- Files (file.c) --------------------------------------------------------------------------- */
@@ -70,8 +70,8 @@ aerie_status ae_file_read(int fd, const char *path, uint64_t offset, void *out, 
 
 /* Returns whether both paths lead to one existing file, through links of any kind. NULL is not a path. */
 bool ae_file_same(const char *a, const char *b);
-/* The path to which writing to `path` would write: follows symbolic links at its end, also to a file that does not exist yet.
- * Free *out with ae_free. Errors: IO (too many links), MEMORY. */
+/* Finds the path of the file that writing to `path` changes: follows symbolic links at its end, also to a file that does not
+ * exist yet. Free *out with ae_free. Errors: IO (too many links), MEMORY. */
 aerie_status ae_file_resolve(char **out, const char *path, aerie_error *error);
 
 typedef enum ae_file_advice {

@@ -99,7 +99,7 @@ static const char *const mounts_cpu[] = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/c
                                          NULL};
 static const char *const mounts_memory[] = {"/sys/fs/cgroup/memory", NULL};
 
-/* The number at the beginning of a text; false if there is none. */
+/* Reads the number at the beginning of a text. Returns false if there is none. */
 static bool number(const char *text, double *value)
 {
     char *end;

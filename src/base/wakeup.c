@@ -1,4 +1,4 @@
-/* wakeup.c - see wakeup.h. */
+/* wakeup.c - implements wakeup.h. */
 #define _POSIX_C_SOURCE 200809L
 #include "base/wakeup.h"
 

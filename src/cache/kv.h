@@ -124,7 +124,7 @@ uint32_t ae_kv_n_missing(const ae_kv *kv, uint32_t seq, uint32_t n);
 /* Makes slots [n_live, n_live + n) writable; gives up pages of the prefix tree if needed. LIMIT: n_slots would be exceeded, or
  * the pool has too few pages; then nothing changes. */
 aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, aerie_error *error);
-/* The next n_chain drafts become live where they are; then the drafts in slots path[0..n) (ascending) become the positions
+/* Makes drafts live: the next n_chain ones where they are; then those in slots path[0..n) (ascending) become the positions
  * after them. All other drafts are dropped. Rows that have to move may wait for those of other sequences: every function of
  * this cache that touches rows on the device, and ae_kv_upload_table before a pass, moves them first. */
 aerie_status ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n_chain, const int32_t *path, uint32_t n);
@@ -154,7 +154,7 @@ aerie_status ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t fro
 void ae_kv_keep(ae_kv *kv, uint32_t seq, ae_kv_key key, const int32_t *tokens);
 /* Returns how many of tokens[0..n), from the first on, a sequence could take from the tree: a landing. */
 uint32_t ae_kv_match(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n);
-/* The sequence (emptied first) gets what the tree holds of tokens[0..n): whole pages are shared, the rest of the last page is
+/* Empties the sequence and gives it what the tree holds of tokens[0..n): whole pages are shared, the rest of the last page is
  * copied. Returns n_live. */
 uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, ae_kv_key key, const int32_t *tokens, uint32_t n);
 /* Drops everything that only the tree holds. */

@@ -1,4 +1,4 @@
-/* recurrent.c - see recurrent.h. */
+/* recurrent.c - implements recurrent.h. */
 #include "cache/recurrent.h"
 
 #include <string.h>

@@ -41,7 +41,7 @@ typedef struct ae_corpus_place {
 /* n_tokens: the budget of a scope. Returns NULL if memory is short. */
 ae_corpus *ae_corpus_create(uint32_t n_tokens);
 void ae_corpus_free(ae_corpus *corpus);
-/* A sequence of this scope has ended. Copies its tokens [n]; later calls add them to the text. */
+/* Notes that a sequence of this scope has ended. Copies its tokens [n]; later calls add them to the text. */
 void ae_corpus_add(ae_corpus *corpus, uint64_t scope, const int32_t *tokens, size_t n);
 /* Adds some of the waiting text. */
 void ae_corpus_work(ae_corpus *corpus);

@@ -1,4 +1,4 @@
-/* walk.c - see walk.h. Owns nothing. */
+/* walk.c - implements walk.h. Owns nothing. */
 #include "draw/walk.h"
 
 #include <math.h>

@@ -200,7 +200,7 @@ static aerie_status do_join(const follower *f, ae_engine *e, aerie_error *error)
     return AERIE_OK;
 }
 
-/* An adapter of rank 0 by its number. */
+/* Finds an adapter of rank 0 by its number. */
 static aerie_status find_adapter(const follower *f, const ae_engine *e, uint32_t number, const ae_adapter **adapter,
                                  aerie_error *error)
 {

@@ -1,4 +1,4 @@
-/* group_bytes.c - see group_bytes.h. */
+/* group_bytes.c - implements group_bytes.h. */
 #include "engine/group_bytes.h"
 
 #include "backend/saved.h"

@@ -1,4 +1,4 @@
-/* rows.c - see rows.h. */
+/* rows.c - implements rows.h. */
 #include "engine/rows.h"
 
 void ae_rows_layout(ae_layout *l, size_t n_batch, size_t n_outputs, ae_rows_kind kind, ae_rows *r)

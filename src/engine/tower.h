@@ -43,7 +43,7 @@ aerie_status ae_tower_plan_bytes(ae_tower_model *model, ae_backend *backend, con
                                  const ae_tower_plan *plan, size_t *weights, size_t *room, aerie_error *error);
 /* Returns whether view i shows the whole picture. */
 bool ae_tower_is_whole(const ae_tower_plan *plan, uint32_t i);
-/* Size of view i in pixels. */
+/* Computes the size of view i in pixels. */
 void ae_tower_view(const ae_tower_plan *plan, uint32_t i, uint32_t *width, uint32_t *height);
 /* Returns the number of rows of view i including row breaks, and of all views together. If the tiles' rows are put together
  * (unpad), the first tile has all of them, and the others none. */
@@ -56,7 +56,7 @@ void ae_tower_longest(const ae_tower_model *model, uint32_t width, uint32_t heig
 /* AE_TOWER_FIT: the size in pixels that a picture is reduced to before black is added. */
 void ae_tower_fit(const ae_tower_model *model, uint32_t width, uint32_t height, uint32_t *to_width, uint32_t *to_height);
 
-/* A file with grids: the size in pixels that a picture is resized to before it gets black around it. */
+/* Computes the size in pixels to which a picture is resized before black is added around it, for a file with grids. */
 void ae_tower_grid_fit(uint32_t width, uint32_t height, const ae_tower_plan *plan, uint32_t *to_width, uint32_t *to_height);
 
 /* Called between blocks of the encoder: `done` of `total` blocks are finished. Returning false cancels. */

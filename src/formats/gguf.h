@@ -131,7 +131,7 @@ aerie_status ae_gguf_get_f32(const ae_gguf *gguf, const char *key, bool required
 aerie_status ae_gguf_get_bool(const ae_gguf *gguf, const char *key, bool required, bool *value, aerie_error *error);
 aerie_status ae_gguf_get_string(const ae_gguf *gguf, const char *key, bool required, ae_gguf_string *value,
                                 aerie_error *error);
-/* The array under key, or NULL if absent (with `required`: an error). FORMAT if it is not an array of `element`. */
+/* Returns the array under key, or NULL if absent (with `required`: an error). FORMAT if it is not an array of `element`. */
 aerie_status ae_gguf_get_array(const ae_gguf *gguf, const char *key, bool required, ae_gguf_type element,
                                const ae_gguf_kv **value, aerie_error *error);
 

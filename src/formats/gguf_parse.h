@@ -40,7 +40,7 @@ const ae_gguf_kv *ae_gguf_file_find(const ae_gguf_file *file, const char *key);
 /* Compares names by length, then by bytes: < 0, 0 or > 0. */
 int ae_gguf_string_compare(ae_gguf_string a, ae_gguf_string b);
 
-/* Whether entry a comes before entry b. */
+/* Returns whether entry a comes before entry b. */
 typedef bool ae_gguf_before(const void *context, uint32_t a, uint32_t b);
 /* Sorts order[n] so that before(context, order[i+1], order[i]) never holds. Heapsort: in place, without
  * recursion, O(n log n) for any input. */

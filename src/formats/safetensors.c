@@ -299,7 +299,7 @@ static aerie_status open_one(ae_safetensors **out, const char *path, aerie_error
     return add_file(*out, path, NULL, 0, error);
 }
 
-/* The index of the shard that an index file names; opens the shard, which is beside the index, when it occurs first. */
+/* Finds the index of the shard that an index file names. Opens the shard, which is beside the index, when it first occurs. */
 static aerie_status shard(ae_safetensors *st, const char *index, const char *name, uint32_t *i_file, aerie_error *error)
 {
     char quoted[AE_GGUF_QUOTE_BYTES], file[4096];

@@ -8,7 +8,7 @@
  * it. peak: most bytes per pixel that the decoder needs, its result included. */
 aerie_status ae_image_check_size(const ae_image_limits *limits, uint64_t width, uint64_t height, uint32_t peak,
                                  aerie_error *error);
-/* Room for its pixels. */
+/* Allocates space for the image's pixels. */
 aerie_status ae_image_alloc(ae_image *image, uint32_t width, uint32_t height, aerie_error *error);
 /* Puts n pixels of 4 bytes on white: they become 3 bytes each. */
 void ae_image_on_white(uint8_t *rgb, const uint8_t *rgba, size_t n);

@@ -6,7 +6,7 @@
 
 #include "model/model.h"
 
-/* Whether an architecture's layers have experts. */
+/* Returns whether an architecture's layers have experts. */
 typedef enum ae_arch_experts {
     AE_EXPERTS_NEVER,
     AE_EXPERTS_MAYBE, /* if expert_count is above 0 */

@@ -92,7 +92,7 @@ static float yarn_scale(ae_rope *r)
     return (float)(m * m);
 }
 
-/* Which layers have an index, for files of GLM-5.2 (contexts of a million tokens) that do not say. */
+/* Finds the layers with an index, for files of GLM-5.2 (contexts of a million tokens) that do not list them. */
 static bool has_index(uint32_t i)
 {
     return i < 3 || (i - 2) % 4 == 0;

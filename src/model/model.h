@@ -202,7 +202,7 @@ typedef struct ae_switch_hparams {
 /* The products that such an adapter can add to. */
 enum { AE_SWITCH_Q, AE_SWITCH_K, AE_SWITCH_V, AE_SWITCH_OUT, AE_SWITCH_GATE, AE_SWITCH_UP, AE_SWITCH_DOWN, AE_SWITCHES };
 
-/* Whether a layer's attention uses an index to choose positions. */
+/* Returns whether a layer's attention uses an index to choose positions. */
 typedef enum ae_index {
     AE_INDEX_NONE,
     AE_INDEX_OWN,   /* by its own index */
@@ -385,7 +385,7 @@ typedef struct ae_hparams {
     float attn_scale;
 } ae_hparams;
 
-/* Whether layer i is in a stack of the high stream. */
+/* Returns whether layer i is in a stack of the high stream. */
 static inline bool ae_model_is_high(const ae_hparams *h, uint32_t i)
 {
     return h->n_stack && i / h->n_stack % h->n_cycle == h->n_cycle - 1;

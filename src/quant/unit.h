@@ -27,12 +27,12 @@ ae_unit_fn ae_unit_iq1_s, ae_unit_iq1_m, ae_unit_iq2_xxs, ae_unit_iq2_xs, ae_uni
 extern const int8_t ae_quant_iq4_values[16];
 extern const int8_t ae_quant_fp4_values[16];
 
-/* Half of 2^(e - 127), the scale that belongs to the doubled FP4 values. e8m0: a float that has only an exponent. */
+/* Returns half of 2^(e - 127), the scale for the doubled FP4 values. e8m0: a float that has only an exponent. */
 float ae_quant_e8m0_half(uint8_t e);
-/* Half of an unsigned e4m3 float (bias 7; 0x7f means 0). */
+/* Returns half of an unsigned e4m3 float (bias 7; 0x7f means 0). */
 float ae_quant_e4m3_half(uint8_t e);
 
-/* The 6-bit scale and minimum of sub-block s (0..7) of Q4_K and Q5_K, from 12 packed bytes. */
+/* Reads the 6-bit scale and minimum of sub-block s (0..7) of Q4_K and Q5_K from 12 packed bytes. */
 static inline void ae_quant_k4_scale(const uint8_t scales[12], int s, int *scale, int *min)
 {
     if (s < 4) {

@@ -168,8 +168,8 @@ static double need_of(const aerie_task *task, uint32_t max_turn)
     return need < max_turn ? need : max_turn;
 }
 
-/* Whether the running task gives its slot to the waiting one. 2: since its client or group has more slots; 1: since it has had
- * more work; 0: it does not. */
+/* Returns whether the running task gives its slot to the waiting one. 2: yes, its client or group has more slots; 1: yes, it
+ * has had more work; 0: no. */
 static int gives_way(const ae_turns *turns, const aerie_task *r, double work, const aerie_task *w, uint32_t max_turn)
 {
     const bool same = r->turn.client == w->turn.client;

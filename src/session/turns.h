@@ -34,13 +34,13 @@ typedef struct ae_turns_account {
     struct aerie_task *best;    /* while a task is chosen: the first of a client's waiting tasks */
 } ae_turns_account;
 
-/* The part that the session keeps. */
+/* The state that a session keeps for sharing slots among its tasks. */
 typedef struct ae_turns {
     ae_turns_account *clients;
     uint64_t n_passes;
 } ae_turns;
 
-/* The part that a task keeps. */
+/* The state of one task. */
 typedef struct ae_turn {
     ae_turns_account *client, *group; /* NULL: not entered */
     ae_turns_account *spare[2];       /* owned: allocated at submission, so that entering cannot fail */

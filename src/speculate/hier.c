@@ -53,7 +53,8 @@ static uint32_t hier_begin(ae_drafter *drafter, const ae_draft_begin *begin)
     return begin->n_shared;
 }
 
-/* The emit callback: appends a token of the model to the chain. Its probability is computed after the pass (believe). */
+/* Implements the emit callback: appends a token of the model to the chain. Its probability is computed after the pass
+ * (believe). */
 static aerie_stop take(void *user, uint32_t slot, int32_t token, uint32_t depth, uint32_t row)
 {
     draft_hier *d = user;

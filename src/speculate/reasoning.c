@@ -17,7 +17,7 @@ typedef struct tag {
 struct ae_reasoning {
     const ae_vocab *vocab;
     tag open, close;
-    ae_tokens end;      /* the tokens that are written */
+    ae_tokens end;      /* the tokens that end the reasoning when the limit is reached */
     uint32_t n_most, n; /* tokens of reasoning: the limit, and those so far */
     uint32_t n_written; /* tokens of `end` that were written; end.n: all, or the reasoning goes on without them */
     uint32_t n_missing; /* bytes that complete the text's last UTF-8 character */

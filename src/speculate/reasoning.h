@@ -20,16 +20,16 @@ typedef struct ae_reasoning ae_reasoning;
 /* Errors: ARGUMENT (a text is missing, empty or too long, or `end` lacks `close`), UNSUPPORTED (a vocabulary without texts),
  * MEMORY. */
 aerie_status ae_reasoning_check(const aerie_reasoning *limit, aerie_error *error);
-/* A copy with its texts in the arena; *ok is set to false, and NULL returned, if memory is short. */
+/* Returns a copy with its texts in the arena. If memory is short, returns NULL and sets *ok to false. */
 const aerie_reasoning *ae_reasoning_copy(const aerie_reasoning *limit, ae_arena *arena, bool *ok);
-/* At the beginning of an answer. *out is the caller's. The same errors. */
+/* Begins the state at the start of an answer. The caller owns *out. Errors: as in ae_reasoning_check. */
 aerie_status ae_reasoning_create(ae_reasoning **out, const ae_vocab *vocab, const aerie_reasoning *limit, aerie_error *error);
 /* NULL is allowed. */
 void ae_reasoning_free(ae_reasoning *reasoning);
 
-/* The token that must come next; -1: any. The i-th after it, if it and those before it come as they must. */
+/* Returns the token that must come next; -1: any. i > 0: the i-th after it, if all before it come as they must. */
 int32_t ae_reasoning_forced(const ae_reasoning *reasoning, uint32_t i);
-/* The answer's next token is this one. */
+/* Records the answer's next token. */
 void ae_reasoning_advance(ae_reasoning *reasoning, int32_t token);
 
 #endif

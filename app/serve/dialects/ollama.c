@@ -216,7 +216,7 @@ static bool convert_generate(serve_ask *ask, serve_error *error)
     return serve_ask_replace(ask, body, ok, error);
 }
 
-/* Whether the layout of conversations is only what the server chose, because neither the model nor an option names one. */
+/* Returns whether only the server chose the layout of conversations, because neither the model nor an option names one. */
 static bool has_no_template(const serve_ask *ask)
 {
     const app_chat_options *given = &ask->server->options->chat;

@@ -96,7 +96,7 @@ static aerie_status lazy_grammar(aerie_grammar **grammar, const answer_lazy *laz
     return status;
 }
 
-/* The answer as the parser will see it; valid as long as the request. */
+/* Returns the parameters of the answer's parser; valid as long as the request. */
 static answer_params params_of(const serve_ask *ask)
 {
     return (answer_params){.style = ask->style,

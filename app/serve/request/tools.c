@@ -20,7 +20,7 @@ static const char *plain_word(const char *word)
     return n && n <= 40 && !word[n] ? word : "unknown";
 }
 
-/* Whether this was not noted before; it is then. */
+/* Records a note. Returns false if it was recorded before. */
 static bool is_new(serve_server *server, const char *note)
 {
     serve_notes *notes = &server->notes;

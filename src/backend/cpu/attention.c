@@ -278,7 +278,7 @@ static ae_attn_tile tile_at(const attention_job *job, uint32_t i, uint32_t i_wor
     return tile;
 }
 
-/* The chunks asked for. */
+/* Computes the chunks of a tile that the job asks for. */
 static void attend(const attention_job *job, const ae_attn_tile *tile)
 {
     const ae_kernels *k = &job->stream->backend->kernels;

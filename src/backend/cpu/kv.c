@@ -114,7 +114,7 @@ static void put_f32(float *page, uint32_t place, uint32_t head_dim, const float 
     memcpy(page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, row + head_dim, head_dim * sizeof *row);
 }
 
-/* One of the two codes in a byte. */
+/* Returns one of the two codes in a byte. */
 static uint8_t half_get(uint8_t byte, bool high) { return high ? byte >> 4 : byte & 15; }
 
 static void half_put(uint8_t *byte, bool high, uint8_t code)

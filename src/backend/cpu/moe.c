@@ -112,7 +112,7 @@ static void given_item(void *context, uint32_t r, uint32_t i_worker)
     job->m->weights[r] = 1.0f;
 }
 
-/* The experts of rows for which the caller gives them. */
+/* Takes the experts of the rows from the caller's list. */
 static void take_given(moe_job *job)
 {
     const ae_moe *a = job->args;

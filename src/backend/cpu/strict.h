@@ -15,7 +15,7 @@ void ae_cpu_pass_check_begin(ae_stream *stream, uint64_t key);
 void ae_cpu_pass_check_end(ae_stream *stream);
 /* Returns whether a pass runs; if so, its operations are recorded. */
 bool ae_cpu_pass_is_checked(const ae_stream *stream);
-/* The next operation of the pass that runs. `name` has static storage. */
+/* Checks the next operation of the current pass. `name` has static storage. */
 void ae_cpu_pass_check(ae_stream *stream, const char *name, uint64_t hash);
 /* Reports an operation that passes data between host and device: a fault if a pass runs. */
 void ae_cpu_pass_check_host(ae_stream *stream, const char *name);
@@ -48,7 +48,7 @@ uint64_t ae_cpu_hash_numbers(const uint64_t *numbers, size_t n);
 
 /* ---- strict.c ---- */
 
-/* How often the host waited for operations that had not run, and how often it fetched data, since the stream began. */
+/* Returns how often the host waited for operations that had not run, and how often it fetched data, since the stream began. */
 ae_cpu_trips ae_cpu_strict_trips(const ae_stream *stream);
 
 /* ---- strict_late.c: operations of a stream that have been called and have not run yet ---- */

@@ -33,7 +33,7 @@ void *ae_cpu_late_extra(void *args, size_t n_args)
     return (uint8_t *)args + aligned(n_args);
 }
 
-/* Room for n more bytes; NULL: there is no memory. */
+/* Returns space for n more bytes; NULL: out of memory. */
 static uint8_t *room_for(ae_cpu_late *list, size_t n)
 {
     if (list->capacity - list->n < n) {

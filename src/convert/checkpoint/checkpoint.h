@@ -213,8 +213,8 @@ bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t
 aerie_status ae_convert_read_scales(ae_convert *c);
 /* Computes the numbers of a tensor of those types. */
 void ae_convert_scaled_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n);
-/* Of an NVFP4 tensor: the factor of the matrix that has element `first`; and n elements (a multiple of 64, within one row) as
- * blocks of ae_block_nvfp4, which lack the factor. False: a scale is negative or no number. */
+/* Return for an NVFP4 tensor the factor of the matrix that contains element `first`; and n elements (a multiple of 64, within
+ * one row) as blocks of ae_block_nvfp4, without that factor. False: a scale is negative or not a number. */
 float ae_convert_scaled_factor(const ae_st_tensor *t, uint64_t first);
 bool ae_convert_scaled_nvfp4(const ae_st_tensor *t, uint64_t first, uint8_t *blocks, size_t n);
 

@@ -149,7 +149,7 @@ static uint32_t part_of(const ae_convert_item *item, uint64_t row)
     return lo;
 }
 
-/* The tensor that has a row of a PLAIN item, and its first element there. */
+/* Returns the tensor that contains a row of a PLAIN item, and its first element there. */
 static const ae_st_tensor *place_of(const ae_convert_item *item, uint64_t row, uint64_t *first)
 {
     const uint64_t r = item->rows ? row % item->rows : row, i = (item->rows ? row / item->rows : 0) - item->n_zero;
@@ -305,7 +305,7 @@ static aerie_status write_item(ae_convert *c, ae_gguf_writer *w, const ae_conver
 
 /* ---- NVFP4 that stays what it is ------------------------------------------------------------------------- */
 
-/* Whether programs multiply what a matrix of this name gives by "NAME.scale". */
+/* Returns whether programs multiply the outputs of a matrix with this name by "NAME.scale". */
 static bool takes_scale(const ae_convert *c, const char *name)
 {
     static const char *const parts[] = {"attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "attn_gate", "ffn_gate",

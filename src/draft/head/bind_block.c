@@ -80,7 +80,7 @@ static aerie_status read_block(ae_binder *b, ae_dhead_hparams *h)
     return read_mask(b, h);
 }
 
-/* The rows of fc are as long as all taps together, which gives the target's width. */
+/* Binds fc. Its rows are as long as all taps together, which gives the target's width. */
 static aerie_status bind_encoder(ae_binder *b, ae_dhead *head)
 {
     ae_dhead_hparams *h = &head->hparams;
@@ -152,7 +152,7 @@ static aerie_status bind_fusion(ae_binder *b, ae_dhead *head)
     return ae_bind(b, "hidden_correction.down.weight", true, e, h->n_correct, &head->correct_down);
 }
 
-/* The convolution around sublayer k (0: attention) of layer i. */
+/* Binds the convolution around sublayer k (0: attention) of layer i. */
 static aerie_status bind_conv(ae_binder *b, ae_dhead *head, uint32_t i, uint32_t k)
 {
     const ae_dhead_hparams *h = &head->hparams;
@@ -180,7 +180,7 @@ static aerie_status read_counts(ae_binder *b, const count_key *counts, size_t n)
     return AERIE_OK;
 }
 
-/* The convolutions of all layers. */
+/* Binds the convolutions of all layers. */
 static aerie_status bind_convs(ae_binder *b, ae_dhead *head)
 {
     ae_dhead_hparams *h = &head->hparams;

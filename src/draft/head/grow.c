@@ -1,4 +1,4 @@
-/* grow.c - see grow.h. */
+/* grow.c - implements grow.h. */
 #include <stdlib.h>
 
 #include "draft/head/grow.h"

@@ -44,7 +44,7 @@ static aerie_status bind_fc_norms(ae_binder *b, ae_dhead *head)
                    ae_gguf_path(b->gguf), name, h->n_taps);
 }
 
-/* Whether a tensor that the head lacks may be the target's: both must have the same width. */
+/* Returns whether the target's tensor may replace one that the head lacks: both must have the same width. */
 static aerie_status may_borrow(ae_binder *b, const ae_dhead *head, const char *name)
 {
     const ae_dhead_hparams *h = &head->hparams;

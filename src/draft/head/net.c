@@ -197,8 +197,7 @@ static bool is_cut(const ae_net *target)
     return ae_ranks_cuts_output(target->ranks);
 }
 
-/* Of a head without a map: how many ids, counted from 0, can be drafted. A smaller draft vocabulary would not match the
- * bias. */
+/* Returns how many ids, counted from 0, a head without a map can draft. A smaller draft vocabulary would not match the bias. */
 static uint32_t first_ids(const ae_dhead *head, const ae_net *target, const ae_dhead_net_options *options)
 {
     const uint32_t n_all = target->model->hparams.n_vocab;

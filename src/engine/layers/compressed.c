@@ -27,7 +27,7 @@ static void rotate(const ae_block *b, int rope, float *x, uint32_t n_heads, uint
                                            .sin = b->sin[rope], .x = x});
 }
 
-/* The outputs of a compressor as further outputs of a product. */
+/* Adds the outputs of a compressor to a product. */
 static void add_compressor(ae_matmul *m, const ae_net_compressor *c, uint32_t n, float *y)
 {
     ae_block_output(m, c->kv, NULL, y, 2 * (size_t)n, false);

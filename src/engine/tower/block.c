@@ -300,7 +300,7 @@ static void standardise(const ae_tower *t, const tower_view *v)
     map_rows(t, AE_MAP_TIMES, v->n_tokens, e, t->merged, 0, t->std_scale);
 }
 
-/* The step after a gated projector's first matrix: hidden becomes out. */
+/* Computes the step after a gated projector's first matrix: hidden becomes out. */
 static void project_gated(const ae_tower *t, uint32_t n_tokens)
 {
     const ae_tower_model *m = t->model;

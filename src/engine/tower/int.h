@@ -116,7 +116,7 @@ typedef struct tower_product {
     const ae_tower_clamp *clamp; /* NULL: none */
 } tower_product;
 
-/* A norm of the encoder's own kind. */
+/* Applies a norm of the encoder's own kind. */
 tower_norm tower_norm_of(const ae_tower *t, const float *weight, const float *bias);
 void tower_norm_rows(const ae_tower *t, float *x, uint32_t n, uint32_t dim, tower_norm norm);
 void tower_copy_rows(const ae_tower *t, uint32_t n, uint32_t dim, const float *x, size_t x_stride, float *y, size_t y_stride);

@@ -1,4 +1,4 @@
-/* adapter.c - see adapter.h. */
+/* adapter.c - implements adapter.h. */
 #include "engine/weights/adapter.h"
 
 #include <math.h>

@@ -112,7 +112,7 @@ typedef struct ae_chance {
 
 /* Once per pass, before anything else. Returns whether n-gram drafts pay now. */
 bool ae_controller_begin(ae_controller *c, const ae_round *round);
-/* A sequence begins: n-grams that are paused are asked once in its first round, since they may know its text. */
+/* Notes that a sequence begins: paused n-grams are asked once in its first round, since they may know its text. */
 void ae_controller_new_text(ae_controller *c);
 /* Records the time of n-gram drafts for n sequences. */
 void ae_controller_saw_ngrams(ae_controller *c, uint32_t n, double seconds);

@@ -35,7 +35,7 @@ typedef struct ae_ratios {
 /* A network's price. */
 typedef struct ae_price {
     ae_curve first, level;        /* seconds of a first level, and of each further one, by number of sequences */
-    ae_line first_now, level_now; /* these curves in this round */
+    ae_line first_now, level_now; /* values of these curves for this round */
     ae_ratios ratios;             /* of its drafts' times */
 } ae_price;
 
@@ -44,8 +44,7 @@ typedef struct ae_cost {
     ae_curve ngrams;                  /* seconds of n-gram drafts by number of sequences */
     /* now: expected seconds of this round's pass by rows; hope: the same if old measurements no longer hold */
     ae_line now, hope;
-    double usual;                    /* factor by which passes that verify drafts differ from these lines, from the latest of
-                                      * them */
+    double usual;                    /* factor by which the latest passes that verify drafts differ from these lines */
     /* seconds of whole rounds over the sum of their parts: rounds without a network's draft, and with one */
     ae_ratios whole[2];
     double extra;                    /* the resulting factor for rounds with a network's draft */

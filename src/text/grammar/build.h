@@ -48,7 +48,7 @@ struct aerie_grammar {
 };
 
 typedef struct ae_grule {
-    const char *name;   /* NULL: made for a repetition */
+    const char *name;   /* NULL: an internal rule for a repetition */
     uint32_t start;     /* AE_GNONE: not defined */
     uint32_t line, column; /* where it was defined, or first used; 0: nowhere in a text */
 } ae_grule;

@@ -126,7 +126,7 @@ static inline ae_value ae_value_of_string(const ae_string *s) { return (ae_value
 /* Returns a string of n bytes, which the caller fills with valid UTF-8 and then seals. */
 ae_string *ae_string_alloc(ae_value_heap *heap, size_t n);
 void ae_string_seal(ae_string *string); /* counts code points, hashes; sets the NUL */
-/* Copy of text[0..n); bad UTF-8 is replaced. NULL when exhausted. */
+/* Returns a copy of text[0..n) with bad UTF-8 replaced; NULL when the heap is exhausted. */
 const ae_string *ae_string_new(ae_value_heap *heap, const char *text, size_t n);
 bool ae_string_equal(const ae_string *a, const ae_string *b);
 bool ae_string_is(const ae_string *a, const char *literal);
@@ -152,7 +152,7 @@ size_t ae_utf8_decode(const char *text, size_t n, uint32_t *code);
 size_t ae_utf8_encode(uint32_t code, char *out);
 /* Returns the length of the valid sequence at text, 0 if it is not one (no surrogates, no overlong forms). */
 size_t ae_utf8_valid(const char *text, size_t n);
-/* Whitespace as Python's str.isspace sees it. */
+/* Returns whether the character is white space as in Python's str.isspace. */
 bool ae_utf8_is_space(uint32_t code);
 
 /* ---- Numbers as Python writes and reads them, whatever the locale ---- */

@@ -23,7 +23,8 @@ typedef struct ae_gpu_rows {
     int16_t *b16;         /* AE_GPU_FORM_256_MIN: int16 [n_tiles][n_in / 256][8 rows][16], sums of 16 codes */
 } ae_gpu_rows;
 
-enum { AE_GPU_WANT_X = 1, AE_GPU_WANT_32 = 2, AE_GPU_WANT_256 = 4, AE_GPU_WANT_16 = 8 }; /* the last only with the third */
+/* WANT_16 only together with WANT_256 */
+enum { AE_GPU_WANT_X = 1, AE_GPU_WANT_32 = 2, AE_GPU_WANT_256 = 4, AE_GPU_WANT_16 = 8 };
 
 #define AE_GPU_ACTIVATION_THREADS 256
 #define AE_GPU_ACTIVATION_STAGED 12288 /* most columns of a norm that keeps its row in shared memory */

@@ -84,7 +84,7 @@ static const char *missing_of(const facts *f)
     return NULL;
 }
 
-/* The first queue family that computes. */
+/* Finds the first queue family that computes. */
 static aerie_status find_family(ae_gpu_device *d, const facts *f, aerie_error *error)
 {
     VkQueueFamilyProperties families[16];

@@ -157,7 +157,7 @@ typedef struct paper {
     uint32_t *a, *b, *c, *want;
 } paper;
 
-/* The operations that differ, with the device's fma and div as they are set now. */
+/* Finds the operations that differ with the current settings of the device's fma and div. */
 static aerie_status sit(ae_gpu_device *d, const paper *p, const ae_vk_block *room, uint32_t *differing, aerie_error *error)
 {
     const uint32_t grid[3] = {N / 64, 1, 1};

@@ -185,7 +185,7 @@ aerie_status ae_vk_drain(ae_gpu_device *d, aerie_error *error)
     return wait_for(d, d->submitted, error);
 }
 
-/* The batch for a command with n bytes of arguments, open. */
+/* Returns an open batch for a command with n bytes of arguments. */
 static aerie_status open_batch(ae_gpu_device *d, size_t n, ae_vk_batch **out, aerie_error *error)
 {
     const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
@@ -205,7 +205,7 @@ static aerie_status open_batch(ae_gpu_device *d, size_t n, ae_vk_batch **out, ae
     return AERIE_OK;
 }
 
-/* The command buffer for a command, and room for the n bytes of its arguments. */
+/* Returns the command buffer for a command, and space for the n bytes of its arguments. */
 static aerie_status take_commands(ae_gpu_device *d, size_t n, VkCommandBuffer *commands, uint64_t *address, uint8_t **host,
                                   aerie_error *error)
 {
@@ -345,7 +345,7 @@ aerie_status ae_vk_mark(ae_gpu_device *d, uint32_t i, aerie_error *error)
     return status;
 }
 
-/* The time of a mark in ticks. Returns false if there is none yet. */
+/* Reads the time of a mark in ticks. Returns false if there is none yet. */
 static bool read_mark(ae_gpu_device *d, uint32_t i, uint64_t *ticks)
 {
     return d->marks[i] > 0 && d->call.GetQueryPoolResults(d->device, d->queries, i, 1, sizeof *ticks, ticks, sizeof *ticks,

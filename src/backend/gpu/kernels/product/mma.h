@@ -201,7 +201,7 @@ AE_DEV void ae_mma_minimums(const uint8_t *submin, const uint8_t *x, int x_step,
     }
 }
 
-/* The integers of a unit of AE_DOT_256. */
+/* Computes the integer sums of a unit of AE_DOT_256. */
 template <int type, int C, int run>
 AE_DEV void ae_mma_unit(const uint8_t *record, const uint8_t *x, int x_step, int i, uint32_t lane,
                         ae_mma_sums<type, C, run> *to)
