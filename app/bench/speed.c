@@ -107,7 +107,7 @@ static int add_test(speed *s, speed_test settings, uint32_t n_prompt, uint32_t n
     return APP_DONE;
 }
 
-/* "64,32" */
+/* Reads a pair of numbers such as "64,32". */
 static int parse_pair(const char *text, uint32_t pair[2])
 {
     unsigned long value[2] = {0};

@@ -71,7 +71,7 @@ static const char *kv_name(aerie_kv_type type, bool values, char out[16])
     return out;
 }
 
-/* "llama 135M Q4_1" */
+/* Returns a description such as "llama 135M Q4_1". */
 static void model_type(const speed_printer *p, char out[64])
 {
     const aerie_model_info *info = &p->models->info;

@@ -40,11 +40,11 @@ int app_doctor(const app_options *options);
  * of files, and pulls those that are missing. The options own the paths. */
 int app_pull_models(app_options *options);
 
-/* version.c: the best kernel level on this machine, such as "avx2". */
+/* version.c: returns the best kernel level on this machine, such as "avx2". */
 const char *app_cpu_level(void);
-/* version.c: the commit of this build, or a few words if it is unknown. */
+/* version.c: returns the commit of this build, or a few words if it is unknown. */
 const char *app_commit(void);
-/* version.c: CMake's build type. */
+/* version.c: returns CMake's build type. */
 const char *app_build(void);
 /* machine.c: writes the processor's name as the system reports it into out [n]; "" if it is unknown. */
 void app_cpu_name(char *out, size_t n);
@@ -52,7 +52,7 @@ void app_cpu_name(char *out, size_t n);
  * be
  * read. */
 uint64_t app_main_type(const char *path, char out[16]);
-/* version.c: the compiler and its version. */
+/* version.c: returns the compiler and its version. */
 const char *app_compiler(void);
 /* inspect.c: returns about how many bytes of weights are read to decode one token; 0: the file cannot be read. */
 uint64_t app_bytes_per_token(const char *path);

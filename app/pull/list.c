@@ -109,7 +109,7 @@ static int remove_file(const store_place *place, const char *name, uint64_t *n_r
     return bad;
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static int remove_all(const store_place *place, const char *reference, const app_options *options)
 {
     store_entries entries;

@@ -46,7 +46,7 @@ const char *client_type(const client *c);
 int client_retry_after(const client *c);
 /* Returns whether the server says that it is loading its model or shutting down. Valid once client_status is not 0. */
 bool client_not_ready(const client *c);
-/* Why it is lost. */
+/* Returns why the transfer was lost. */
 const char *client_why(const client *c);
 void client_end(client *c);
 

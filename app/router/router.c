@@ -18,7 +18,7 @@ enum { SPARE_LOAD = 2 };
 
 /* ---- Choosing a server -------------------------------------------------------------------------------------- */
 
-/* Under the lock. */
+/* Called under the lock. */
 static router_target *least_busy(router *r, uint64_t avoid)
 {
     router_target *best = NULL;

@@ -25,7 +25,7 @@ app_lines *app_lines_open(bool remember, app_completer *complete);
 void app_lines_close(app_lines *lines);
 /* *line [*n] is the line without its newline, valid until the next call. It may contain pasted newlines. */
 app_line app_lines_read(app_lines *lines, const char *prompt, const char **line, size_t *n);
-/* Into the history. */
+/* Adds the line to the history. */
 void app_lines_remember(app_lines *lines, const char *line);
 
 #endif

@@ -24,7 +24,7 @@ static int add(app_loras *l, char *path, float scale)
     return APP_DONE;
 }
 
-/* FILE or FILE:SCALE. */
+/* Reads FILE or FILE:SCALE. */
 static int add_item(app_loras *l, const char *name, const char *item, size_t n, bool scaled)
 {
     char *path = strndup(item, n), *colon = path ? strrchr(path, ':') : NULL, *end = NULL;

@@ -16,14 +16,14 @@
 
 #define AE_ALIGN 64 /* bytes: a cache line and an AVX-512 vector */
 
-/* a * b for sizes from files; false when the result would wrap. */
+/* Computes a * b for sizes from files. Returns false if the result would wrap. */
 static inline bool ae_mul_size(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
-/* a + b for sizes from files; false when the result would wrap. */
+/* Computes a + b for sizes from files. Returns false if the result would wrap. */
 static inline bool ae_add_size(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
 
-/* n * size bytes, zeroed; NULL when it does not fit. Free with ae_free. */
+/* Returns n * size bytes, zeroed; NULL if they cannot be allocated. Free with ae_free. */
 void *ae_alloc(size_t n, size_t size);
-/* n * size bytes, zeroed, aligned to AE_ALIGN. Free with ae_free. */
+/* Returns n * size bytes, zeroed and aligned to AE_ALIGN. Free with ae_free. */
 void *ae_alloc_aligned(size_t n, size_t size);
 /* Grows or shrinks a block; new bytes are not zeroed. On failure the result is NULL and the old block stays valid. */
 void *ae_realloc(void *block, size_t n, size_t size);
@@ -43,7 +43,7 @@ typedef struct ae_arena {
 } ae_arena;
 
 void ae_arena_init(ae_arena *arena, size_t chunk_bytes);
-/* Zeroed, aligned to 16; NULL when out of memory. n == 0 gives a valid pointer. */
+/* Returns zeroed memory, aligned to 16; NULL when out of memory. n == 0 gives a valid pointer. */
 void *ae_arena_alloc(ae_arena *arena, size_t n, size_t size);
 char *ae_arena_strndup(ae_arena *arena, const char *text, size_t n);
 void ae_arena_free(ae_arena *arena);

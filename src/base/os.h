@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 
-/* Monotonic time in seconds (for durations only). */
+/* Returns monotonic time in seconds (for durations only). */
 double ae_time_now(void);
 
 /* Allocates a byte that is 1 in this process and 0 in its fork()ed children; returns NULL if the system cannot do that. Reading
@@ -30,13 +30,13 @@ typedef struct ae_os_cpus {
 void ae_os_cpus_get(ae_os_cpus *out);
 /* The same, but reads the system's files below `root` ("": the real ones) and takes the affinity mask, for tests. */
 void ae_os_cpus_below(const char *root, const bool allowed[AE_MAX_CPUS], ae_os_cpus *out);
-/* n_threads of ae_os_cpus_get. */
+/* Returns n_threads of ae_os_cpus_get. */
 int ae_os_n_cores(void);
 /* Restricts this thread, and the threads that it starts later, to the wanted CPUs; false if none of them is allowed. */
 bool ae_os_cpus_restrict(const bool wanted[AE_MAX_CPUS]);
 
-/* Physical memory still available to this process, in bytes: the lesser of what the system can provide and what control
- * groups leave. File caches count as free. 0 = unknown. */
+/* Returns the physical memory still available to this process, in bytes: the lesser of what the system can provide and what
+ * control groups leave. File caches count as free. 0: unknown. */
 uint64_t ae_os_memory_available(void);
 uint64_t ae_os_memory_available_below(const char *root);
 /* Returns the memory limit that control groups set for this process, in bytes; 0 = no limit, or more than the machine has. */

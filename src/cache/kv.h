@@ -142,7 +142,7 @@ bool ae_kv_loses_parts(const ae_kv *kv);
 /* Drops a page of live slots and renumbers those after it, 64 lower: for drafter heads with a window, whose rows do not depend
  * on positions. Drops drafts. INTERNAL if layers have windows. */
 aerie_status ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page);
-/* `to` (emptied first) gets positions [0, n) of `from`: whole pages are shared, the rest of the last page is copied. n is
+/* Empties `to` and gives it positions [0, n) of `from`: whole pages are shared, the rest of the last page is copied. n is
  * reduced to what `from` has live and to its landing, and to whole pages if there is no page for the copy. */
 aerie_status ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t from, uint32_t n);
 

@@ -36,7 +36,7 @@ typedef struct ae_group_bytes {
     ae_rank_bytes of[AE_MAX_RANKS][AE_BYTES_KINDS];
 } ae_group_bytes;
 
-/* MEMORY. INTERNAL: the runs do not cover all bytes. */
+/* Errors: MEMORY; INTERNAL: the runs do not cover all bytes. */
 aerie_status ae_group_bytes_create(ae_group_bytes **out, const ae_model *model, const ae_ranks *ranks, ae_kv_type type,
                                    aerie_error *error);
 void ae_group_bytes_free(ae_group_bytes *bytes);

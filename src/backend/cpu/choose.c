@@ -177,7 +177,7 @@ static void say(ae_cpu_backend *b, const ae_cpu_choice *c)
     else snprintf(b->said + n, room, "%s%s from %u rows", comma, type, (unsigned)c->tiles_from);
 }
 
-/* Under the mutex. */
+/* Called under the mutex. */
 static aerie_status choose_order(ae_cpu_backend *b, ae_weight *w, aerie_error *error)
 {
     const size_t bytes = ae_code_bytes(&w->packed);

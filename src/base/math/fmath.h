@@ -27,7 +27,7 @@
 #define AE_EXP_C4 1.6666665459e-1f
 #define AE_EXP_C5 5.0000001201e-1f
 
-/* e^x within 2 ulp for x in [-87, 88]; arguments outside are clamped to it (NaN becomes 88). */
+/* Returns e^x within 2 ulp for x in [-87, 88]; arguments outside are clamped to it (NaN becomes 88). */
 AE_HD static inline float ae_expf(float x)
 {
     x = x < AE_EXP_HI ? x : AE_EXP_HI;
@@ -50,7 +50,7 @@ AE_HD static inline float ae_expf(float x)
     return y * scale;
 }
 
-/* x / (1 + e^-x) */
+/* Returns x / (1 + e^-x). */
 AE_HD static inline float ae_siluf(float x)
 {
     return x / (1.0f + ae_expf(-x));
@@ -77,16 +77,16 @@ AE_HD static inline float ae_softplusf(float x)
     return (x > 0.0f ? x : 0.0f) + fmaf(p * zz, twice, twice);
 }
 
-/* Natural logarithm of a positive, normal x; error below 1e-15 relative to max(1, |log x|). */
+/* Returns the natural logarithm of a positive, normal x; error below 1e-15 relative to max(1, |log x|). */
 double ae_log(double x);
 
-/* e^x for x in [-700, 700], relative error below 1e-15; arguments outside are clamped to it (NaN becomes -700). */
+/* Returns e^x for x in [-700, 700], relative error below 1e-15; arguments outside are clamped to it (NaN becomes -700). */
 double ae_exp(double x);
 
-/* x^y for a positive, normal x; relative error below 1e-15 * (1 + |y log x|); clamped like ae_exp. */
+/* Returns x^y for a positive, normal x; relative error below 1e-15 * (1 + |y log x|); clamped like ae_exp. */
 double ae_pow(double x, double y);
 
-/* sin and cos for |x| up to 1e7; absolute error below 1e-12. */
+/* Computes sine and cosine for |x| up to 1e7; absolute error below 1e-12. */
 void ae_sincos(double x, double *sin_out, double *cos_out);
 
 /* Reduces 16 partial sums in a fixed order: adds the upper half to the lower one until 1 is left (8, 4, 2, 1). */

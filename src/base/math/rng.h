@@ -8,10 +8,10 @@
 
 #include <stdint.h>
 
-/* out[4]: 128 random bits for a 64-bit key and a 128-bit counter (two halves). */
+/* Writes 128 random bits for a 64-bit key and a 128-bit counter (two halves) to out[4]. */
 void ae_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t out[4]);
 
-/* Uniform in (0, 1), never 0 nor 1: (bits + 1/2) / 2^32. Both the result and 1 minus it are exact. */
+/* Returns a uniform number in (0, 1), never 0 or 1: (bits + 1/2) / 2^32. Both the result and 1 minus it are exact. */
 static inline double ae_uniform_open(uint32_t bits)
 {
     return ((double)bits + 0.5) * 0x1p-32;

@@ -118,7 +118,7 @@ static aerie_status bind_markov(ae_binder *b, ae_dhead *head)
     return ae_bind(b, "conf_proj.bias", false, 0, 1, &head->conf_bias);
 }
 
-/* DFly: the weights that mix the taps for each layer, and the correction, if there is one. */
+/* DFly: binds the weights that mix the taps for each layer, and the correction, if there is one. */
 static aerie_status bind_fusion(ae_binder *b, ae_dhead *head)
 {
     ae_dhead_hparams *h = &head->hparams;

@@ -201,7 +201,7 @@ static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
 
 /* ---- Growing -------------------------------------------------------------------------------------------- */
 
-/* P-EAGLE: how many mask rows follow the newest row of a draft. */
+/* P-EAGLE: returns how many mask rows follow the newest row of a draft. */
 static uint32_t n_masks_of(const head_drafter *d, const ae_draft_request *r)
 {
     const uint32_t n = ae_dhead_engine_net(d->head)->head->hparams.n_parallel;

@@ -11,7 +11,7 @@ aerie_status ae_dhead_read_hparams(ae_binder *b, ae_dhead *head);
 aerie_status ae_dhead_read_taps(ae_binder *b, ae_dhead_hparams *h);
 /* bind_block.c: binds all of head->gguf, the file of a block drafter. */
 aerie_status ae_dhead_bind_block(ae_dhead *head, const ae_arch *arch, aerie_error *error);
-/* bind_lattice.c: the keys and tensors that LiLiCorr has in addition to DFlash's. */
+/* bind_lattice.c: binds the keys and tensors that LiLiCorr has in addition to DFlash's. */
 aerie_status ae_dhead_bind_lattice(ae_binder *b, ae_dhead *head);
 /* Reads d2t, if there is one, as target ids into head->to_target. Must be called after the hyper-parameters are read. */
 aerie_status ae_dhead_read_map(ae_binder *b, ae_dhead *head);

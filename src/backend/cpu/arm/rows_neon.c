@@ -5,7 +5,7 @@
 #include "backend/cpu/simd/rows.inc"
 #include "backend/cpu/simd/recur.inc"
 
-/* a*c - b*s and a*s + b*c: products rounded before the sum, as the definition has it. */
+/* Computes a*c - b*s and a*s + b*c. Products are rounded before the sum, as in the definition. */
 INLINE float32x4x2_t rotate(float32x4_t a, float32x4_t b, float32x4_t c, float32x4_t s)
 {
     return (float32x4x2_t){{vsubq_f32(vmulq_f32(a, c), vmulq_f32(b, s)), vaddq_f32(vmulq_f32(a, s), vmulq_f32(b, c))}};
@@ -49,14 +49,14 @@ void ae_neon_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot,
         (kind == AE_ROPE_NEOX ? rope_neox : rope_norm)(x, n_rot / 2, cos, sin);
 }
 
-/* Four floats, with any NaN replaced by the default one, which becomes 0x7E00. */
+/* Returns four floats with any NaN replaced by the default one, which becomes 0x7E00. */
 INLINE float32x4_t one_nan(const float *p)
 {
     const float32x4_t v = vld1q_f32(p);
     return vbslq_f32(vceqq_f32(v, v), v, vdupq_n_f32(NAN));
 }
 
-/* Eight floats as f16, rounded to nearest even, which is the mode that C programs start in. */
+/* Returns eight floats as f16, rounded to nearest even, which is the mode in which C programs start. */
 INLINE uint16x8_t halves_of(const float *p)
 {
     return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(one_nan(p)), one_nan(p + 4)));

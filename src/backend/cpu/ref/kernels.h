@@ -413,7 +413,7 @@ static inline size_t ae_kv8_k_at(uint32_t head_dim, uint32_t place, uint32_t i)
     return ((place / 16 * (AE_KV8_DIM(head_dim) / 4) + i / 4) * 16 + place % 16) * 4 + i % 4;
 }
 
-/* Offset from the first plane of V. */
+/* Returns the offset from the first plane of V. */
 static inline size_t ae_kv_v_at(uint32_t head_dim, uint32_t place, uint32_t i)
 {
     return (place / 4 * AE_KV8_DIM(head_dim) + i) * 4 + place % 4;

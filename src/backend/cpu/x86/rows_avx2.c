@@ -22,7 +22,7 @@ static void rope_neox(float *x, uint32_t half, const float *cos, const float *si
     }
 }
 
-/* Four floats, each twice. */
+/* Returns four floats, each twice. */
 INLINE __m256 twice(const float *p)
 {
     const __m256 four = _mm256_castps128_ps256(_mm_loadu_ps(p));

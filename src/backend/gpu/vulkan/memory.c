@@ -174,7 +174,7 @@ static aerie_status zero_block(ae_gpu_device *d, const ae_vk_block *b)
     return status;
 }
 
-/* n bytes, as many as the staging block holds at most, to `offset` of a block; the fill's lock is held. */
+/* Copies n bytes, at most as many as the staging block has, to `offset` of a block. The caller holds the fills' lock. */
 static aerie_status fill_piece(ae_gpu_device *d, VkBuffer to, uint64_t offset, const uint8_t *host, size_t n,
                                aerie_error *error)
 {
