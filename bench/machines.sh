@@ -24,14 +24,14 @@ text=$(for i in $(seq 40); do printf "$sentence" "$i"; done)
 
 # run PROCESSES OPTIONS...: one run; 0 processes: without --machines. Its standard error lies in $work/err
 run() {
-    n=$1
+    local processes=$1 shares=1 i
     shift
     set -- run -q -no-cnv --temp 0 --ignore-eos --stats "$@"
-    if [ "$n" = 0 ]; then
+    for ((i = 1; i < processes; i++)); do shares=$shares,1; done
+    if [ "$processes" = 0 ]; then
         "$build/aerie" "$@" > "$work/out" 2> "$work/err"
     else
-        shares=$(for i in $(seq "$n"); do printf '%s1' "${comma:-}"; comma=,; done)
-        mpirun --oversubscribe --bind-to none -n "$n" "$build/aerie" "$@" --machines split --split "$shares" \
+        mpirun --oversubscribe --bind-to none -n "$processes" "$build/aerie" "$@" --machines split --split "$shares" \
             > "$work/out" 2> "$work/err"
     fi || { echo "failed: $*" >&2; head -3 "$work/err" >&2; exit 1; }
 }
@@ -44,7 +44,7 @@ ratio() { awk -v a="$1" -v b="$2" 'BEGIN {printf "%.3f", a / b}'; }
 
 # compare NAME FIGURE PROCESSES_A PROCESSES_B THREADS_A THREADS_B OPTIONS...: a line of a table, medians by turns
 compare() {
-    name=$1 what=$2 a=$3 b=$4 ta=$5 tb=$6
+    local name=$1 what=$2 a=$3 b=$4 ta=$5 tb=$6 x y
     shift 6
     : > "$work/a"; : > "$work/b"
     for _ in $(seq "$rounds"); do
@@ -81,6 +81,7 @@ pass_ms() {
 }
 
 delays() {
+    local map r logits bytes n net base t
     map=$("$build/aerie" inspect "$model" --machines split:2)
     r=$(echo "$map" | grep -oE '[0-9]+ rounds' | cut -d' ' -f1)
     logits=$(echo "$map" | grep '^rank 1' | grep -oE '[0-9]+ rows of the output' | cut -d' ' -f1)
