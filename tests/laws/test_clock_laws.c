@@ -392,7 +392,8 @@ static void take_walks(size_t i_model, uint64_t n, size_t n_answers)
     print_message("%zu answers: %zu stopped, %zu resumed, %zu with cached tokens, %zu preempted, %zu filled the context, "
                   "%zu turns forgotten; %zu drafted, %zu accepted\n", met.n_answers, met.n_stopped, met.n_resumed, met.n_cached,
                   met.n_preempted, met.n_full, met.n_forgotten, met.n_drafted, met.n_accepted);
-    assert_true(met.n_stopped && met.n_resumed && met.n_cached && met.n_forgotten && met.n_drafted && met.n_accepted);
+    assert_true(met.n_stopped && met.n_resumed && met.n_cached && met.n_forgotten);
+    if (i_model == PLAIN) assert_true(met.n_drafted && met.n_accepted); /* in few walks the clock may forbid all drafts */
 }
 
 static void test_times_change_no_byte(void **state)
