@@ -6,7 +6,8 @@
 # OUT: a folder for logs and the table. DEVICE: as in --device (default: cuda; emu rehearses all of it without a GPU).
 # From the environment, all optional:
 #   BUILD        a build of this project (default: build): aerie, tests/, and mma_bench if it was made (bench/gpu/mma_bench.cu)
-#   MODEL, HEAD  a real model and its drafter head (default: those of models/, if they are there)
+#   MODEL, HEAD  a real model and its drafter head (default: those of models/, if they are there; with SIZE=tiny a random
+#                model)
 #   PEER         llama-bench of a llama.cpp that was built for this GPU: it is timed in turn with ours
 #   STEPS        which steps to run (default: all): facts ops laws real speed peer kinds drafters
 #                long mma profile sanitizer
@@ -21,6 +22,7 @@ BUILD=$(cd "${BUILD:-build}" && pwd) || exit 2
 SCRATCH=${SCRATCH:-/tmp} TIMES=${TIMES:-1} PEER=${PEER:-}
 STEPS=${STEPS:-facts ops laws real speed peer kinds drafters long mma profile sanitizer}
 SIZE=${SIZE:-$([ "$DEVICE" = emu ] && echo tiny || echo large)}
+TINY_MODEL=$([ "$SIZE" = tiny ] && [ -z "${MODEL:-}" ] && echo 1)
 MODEL=${MODEL:-models/smollm2-135m-instruct-q4_1.gguf} HEAD=${HEAD:-models/smollm2-135m-instruct-eagle3.gguf}
 AERIE=$BUILD/aerie
 TABLE=$OUT/table.txt
@@ -28,7 +30,7 @@ FAR=16384,65536 FAR_CTX=66560 FAR_CHARS=24000 KINDS="rwkv7-2.9b falcon-mamba-7b 
 SHAPE=8b PROMPT=512 N=128 ROWS=1,2,4,8,16,32,64 CONTEXTS=0,4096 N_PROMPTS=200 N_TOKENS=64 TYPES="q4_0 q4_k" EVERY=32
 N_TURN=48 EACH_OP=
 if [ "$SIZE" = tiny ]; then
-    SHAPE=tiny PROMPT=8 N=2 ROWS=1,2 CONTEXTS=0 N_PROMPTS=1 N_TOKENS=3 TYPES=q4_0 EVERY=1200
+    SHAPE=tiny PROMPT=8 N=2 ROWS=1,2 CONTEXTS=0 N_PROMPTS=1 N_TOKENS=3 TYPES=q4_0 EVERY=100000
     N_TURN=6 EACH_OP=96
     FAR=64 FAR_CTX=128 FAR_CHARS=100 KINDS= EACH=48
 fi
@@ -278,6 +280,7 @@ sanitizer()
     done
 }
 
+[ -z "$TINY_MODEL" ] || MODEL=$(model_of q4_0)
 for s in $STEPS; do
     case $s in
     facts | ops | laws | real | speed | peer | kinds | drafters | long | mma | profile | sanitizer) wants "$s" && "$s" ;;
