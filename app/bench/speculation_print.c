@@ -163,14 +163,27 @@ static void print_csv(const bench_spec *b)
     }
 }
 
+enum { SHORT = 64 }; /* tokens of an answer in which the controller learns little */
+
 /* ---- Table --------------------------------------------------------------------------------------------------- */
 
-static void print_row(const bench_cell *c)
+/* Returns the columns of the longest name of a drafter. */
+static int name_width(const bench_spec *b)
+{
+    size_t n = 12;
+    for (size_t i = 0; i < b->n_cells; i++) {
+        const size_t n_name = strlen(b->cells[i].drafter->name);
+        if (n_name > n) n = n_name;
+    }
+    return (int)n;
+}
+
+static void print_row(const bench_cell *c, int width)
 {
     const aerie_stats *s = &c->stats;
     char group[13];
     snprintf(group, sizeof group, "%s", c->group);
-    app_print("%-12s ", c->drafter->name);
+    app_print("%-*s ", width, c->drafter->name);
     app_write_escaped(group, strlen(group));
     app_print("%*s %10.2f %10.2f %7.2f %9.2f %10.2f %7.2f %6.2f %8.1f%% %5s", (int)(12 - strlen(group)), "",
               plain_tokens_per_s(c), tokens_per_s(c), app_rate(tokens_per_s(c), plain_tokens_per_s(c)),
@@ -182,9 +195,9 @@ static void print_row(const bench_cell *c)
     app_print("\n");
 }
 
-static void print_depths(const bench_cell *c)
+static void print_depths(const bench_cell *c, int width)
 {
-    app_print("%-12s by depth:", c->drafter->name);
+    app_print("%-*s by depth:", width, c->drafter->name);
     for (size_t i = 0; i < n_depths(c); i++) {
         app_print(" %zu: %.0f%% (%.0f%%)", i + 1, 100 * absolute_at(c, i), 100 * conditional_at(c, i));
     }
@@ -201,12 +214,13 @@ static bool same_block(const bench_cell *a, const bench_cell *b)
            a->drafter->n_max == b->drafter->n_max;
 }
 
-static void print_heading(const bench_spec *b, const bench_cell *c)
+static void print_heading(const bench_spec *b, const bench_cell *c, int width)
 {
-    app_print("%s%u at once, temperature %g, tree %s, up to %u ahead; %zu prompts, %u runs each\n", c == b->cells ? "" : "\n",
+    const unsigned n_runs = b->options.bench.n_repetitions;
+    app_print("%s%u at once, temperature %g, tree %s, up to %u ahead; %zu prompt%s, %u run%s each\n", c == b->cells ? "" : "\n",
               (unsigned)c->n_seqs, (double)c->temperature, aerie_tree_name(c->drafter->tree), (unsigned)c->drafter->n_max,
-              b->prompts.prompts.n, (unsigned)b->options.bench.n_repetitions);
-    app_print("%-12s %-12s %10s %10s %7s %9s %10s %7s %6s %9s %5s  %s\n", "drafter", "group", "plain", "tokens/s", "ratio",
+              b->prompts.prompts.n, b->prompts.prompts.n == 1 ? "" : "s", n_runs, n_runs == 1 ? "" : "s");
+    app_print("%-*s %-12s %10s %10s %7s %9s %10s %7s %6s %9s %5s  %s\n", width, "drafter", "group", "plain", "tokens/s", "ratio",
               "per pass", "per round", "rows", "T/T1", "drafting", "same", "file");
 }
 
@@ -214,11 +228,20 @@ static void print_heading(const bench_spec *b, const bench_cell *c)
 static void print_table(const bench_spec *b)
 {
     const size_t n_row = b->prompts.n_groups + 1;
+    const int width = name_width(b);
+    bool slower = false;
     for (size_t first = 0, end = 0; first < b->n_cells; first = end) {
-        print_heading(b, &b->cells[first]);
-        for (end = first; end < b->n_cells && same_block(&b->cells[first], &b->cells[end]); end++) print_row(&b->cells[end]);
-        for (size_t i = first; i < end; i += n_row) print_depths(&b->cells[i + n_row - 1]);
+        print_heading(b, &b->cells[first], width);
+        for (end = first; end < b->n_cells && same_block(&b->cells[first], &b->cells[end]); end++) {
+            print_row(&b->cells[end], width);
+            slower |= tokens_per_s(&b->cells[end]) < plain_tokens_per_s(&b->cells[end]);
+        }
+        for (size_t i = first; i < end; i += n_row) print_depths(&b->cells[i + n_row - 1], width);
     }
+    if (slower && b->options.n_predict < SHORT && !b->options.test.fixed)
+        app_print("\nWhere the ratio is below 1: answers of %d token%s are too short for the controller, which first measures what "
+                  "drafts and passes cost; -n 128 shows more.\n", (int)b->options.n_predict,
+                  b->options.n_predict == 1 ? "" : "s");
 }
 
 int bench_spec_print(const bench_spec *b)

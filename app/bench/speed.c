@@ -215,9 +215,9 @@ static int print(const speed *s)
         app_print("type,level,test,n,mean,min,max,median,n_prompt,n_gen,depth,threads,batch,ubatch\n");
     } else {
         app_write_escaped(info->name, strlen(info->name));
-        app_print(" %s, %.1f M parameters, %s of weights, kernels %s; tokens/s of %u runs\n\n", type,
+        app_print(" %s, %.1f M parameters, %s of weights, kernels %s; tokens/s of %u run%s\n\n", type,
                   (double)info->n_params / 1e6, app_bytes(size, info->weight_bytes), info->cpu_level,
-                  (unsigned)s->options.bench.n_repetitions);
+                  (unsigned)s->options.bench.n_repetitions, s->options.bench.n_repetitions == 1 ? "" : "s");
         app_print("%-14s %9s %8s %7s %10s %10s %10s %10s\n", "test", "n", "depth", "threads", "mean", "min", "max", "median");
     }
     for (size_t i = 0; i < s->n_tests; i++) {

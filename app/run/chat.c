@@ -686,6 +686,7 @@ int app_chat(const app_options *options)
     app_prompts opening = {0};
     chat c = {.own = *options};
     c.options = &c.own;
+    if (!options->run.no_wrap) app_note_wrap();
     if (type == AE_SPEC_ORACLE) return app_error(APP_USAGE, "--spec-type oracle needs a prompt (-p)");
     if (options->json || options->jsonl)
         return app_error(APP_USAGE, "--%s needs a prompt (-p)%s", options->json ? "json" : "jsonl",

@@ -174,12 +174,16 @@ static json_t *logprobs_json(const app_models *models, const app_answer *answer)
 /* Shows a progress bar for the longest prompt that is being computed. */
 static bool on_progress(void *user, uint64_t done, uint64_t total)
 {
-    enum { PATIENCE = 2 }; /* seconds */
+    enum { PATIENCE = 2, SIGN = 15 }; /* seconds: before a bar on a terminal; between lines elsewhere */
     app_generation *g = user;
     if (total > g->n_longest) g->n_longest = total;
     if (total == g->n_longest && g->watched && app_now() - g->start > PATIENCE) {
         if (done < total) app_progress_show("reading the prompt", done, total, &g->percent);
         else app_progress_clear(&g->percent);
+    }
+    if (total == g->n_longest && !g->watched && !g->options->quiet && done < total && app_now() - g->noted > SIGN) {
+        app_note("reading the prompt: %llu of %llu tokens", (unsigned long long)done, (unsigned long long)total);
+        g->noted = app_now();
     }
     return !app_interrupted();
 }
@@ -329,7 +333,7 @@ static aerie_request *prepare(app_generation *g, aerie_session *session, const c
     g->watched = !g->options->quiet && isatty(STDERR_FILENO);
     g->wraps = g->show == APP_SHOW_TEXT && !g->options->run.no_wrap && isatty(STDOUT_FILENO);
     g->percent = -1;
-    g->start = app_now();
+    g->start = g->noted = app_now();
     return requests;
 }
 

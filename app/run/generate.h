@@ -53,6 +53,7 @@ typedef struct app_generation {
     bool headers;        /* prints a line before each text that names its prompt */
     bool watched;        /* shows progress, because standard error is a terminal */
     double start;        /* of the generation */
+    double noted;        /* when a line about the prompt was printed last, or the start */
     int percent;         /* progress of the prompt as the bar shows it; -1: there is no bar */
     uint64_t n_longest;  /* tokens of the longest prompt being computed, whose progress is shown */
 

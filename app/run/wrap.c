@@ -29,6 +29,13 @@ static size_t width_of(const char *text, size_t n)
     return width;
 }
 
+/* Whether a fence without the name of a language begins a block after a line that ends so: what precedes a block is an empty
+ * line or a sentence. Otherwise it ends a block that the prompt began. */
+static bool opens(char last)
+{
+    return !last || strchr(":.!?*)", last);
+}
+
 /* Notes that a block of code begins or ends, if the first word of a line is ``` or ~~~. A word with more of these marks inside
  * does
  * not count. */
@@ -43,7 +50,8 @@ static void note_fence(app_wrap *w)
     while (n < n_word && word[n] == mark) n++;
     if (n < 3) return;
     if (w->fence == mark && n >= w->n_fence && (n == n_word || word[n] == '\033')) w->fence = '\0';
-    else if (!w->fence && !memchr(word + n, '`', n_word - n)) w->fence = mark, w->n_fence = n;
+    else if (!w->fence && !memchr(word + n, '`', n_word - n) && (opens(w->before) || (n < n_word && word[n] != '\033')))
+        w->fence = mark, w->n_fence = n;
 }
 
 /* Writes the gap and the word, or a newline and the word. */
@@ -57,6 +65,7 @@ static void put_word(app_wrap *w)
     if (fits) app_write(w->gap, w->n_gap);
     else app_write("\n", 1);
     app_write(w->word, w->n_word);
+    if (w->word_width) w->last = w->word[w->n_word - 1];
     w->column = (fits ? w->column + w->gap_width : 0) + w->word_width;
     w->in_line = w->in_line || w->word_width;
     w->n_gap = w->n_word = w->gap_width = w->word_width = 0;
@@ -69,6 +78,8 @@ static void put_newline(app_wrap *w)
     if (w->fence || !w->width) app_write(w->gap, w->n_gap); /* code and unwrapped text keep trailing spaces */
     app_write("\n", 1);
     w->column = w->n_gap = w->gap_width = 0;
+    w->before = w->last;
+    w->last = '\0';
     w->in_line = false;
 }
 

@@ -14,6 +14,7 @@ typedef struct app_wrap {
     size_t gap_width, word_width;
     char fence;        /* '`' or '~' inside a block of code, else '\0' */
     size_t n_fence;    /* its length */
+    char last, before; /* the last character of this line, and of the line before; '\0': there is none */
     bool in_line;      /* the first word of the line has been written */
     bool goes_on;      /* the word continues one that is longer than a line */
 } app_wrap;

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -124,6 +125,29 @@ static size_t put_time(char *text, size_t n)
     return n_date + (size_t)snprintf(text + n_date, n - n_date, ".%03ldZ ", now.tv_nsec / 1000000);
 }
 
+static atomic_bool wraps;
+
+void app_note_wrap(void)
+{
+    atomic_store(&wraps, true);
+}
+
+/* Breaks the line between words where the terminal of standard error ends. Elsewhere nothing changes. */
+static void wrap_line(char *line, size_t n)
+{
+    struct winsize size;
+    size_t column = 0, space = 0;
+    if (!isatty(STDERR_FILENO) || ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || size.ws_col < 20) return;
+    for (size_t i = 0; i < n && line[i] != '\n'; i++) {
+        if (((unsigned char)line[i] & 0xc0) == 0x80) continue; /* not the first byte of a character */
+        if (line[i] == ' ') space = i;
+        if (++column <= size.ws_col || !space || line[i] == ' ') continue;
+        line[space] = '\n';
+        column = i - space;
+        space = 0;
+    }
+}
+
 static void say(const char *format, va_list args)
 {
     char text[2048], plain[sizeof text + 16];
@@ -135,13 +159,9 @@ static void say(const char *format, va_list args)
     if ((size_t)n >= sizeof text) n = sizeof text - 1;
     char *line = line_of(text, (size_t)n, &n_line);
     if (!line) n_line = plain_line(plain, text, (size_t)n);
-    if (!app_log_put(line ? line : plain, n_line)) {
-        flockfile(stderr); /* keeps lines of several threads apart */
-        fputs("aerie: ", stderr);
-        app_escape(stderr, text, (size_t)n);
-        fputc('\n', stderr);
-        funlockfile(stderr);
-    }
+    if (atomic_load(&wraps)) wrap_line(line ? line : plain, n_line);
+    if (!app_log_put(line ? line : plain, n_line))
+        fwrite(line ? line : plain, 1, n_line, stderr); /* stdio locks it, so that lines of several threads do not mix */
     free(line);
 }
 

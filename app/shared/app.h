@@ -34,6 +34,8 @@ int app_error(int exit_status, const char *format, ...) APP_PRINTF(2, 3);
 void app_note(const char *format, ...) APP_PRINTF(1, 2);
 /* From now on, every line of these begins with "aerie: " and the time (UTC). */
 void app_note_times(void);
+/* From now on messages on a terminal break between words, as the answers of a chat do. */
+void app_note_wrap(void);
 /* Prints "aerie: not enough memory for <what>". */
 int app_error_memory(const char *what);
 

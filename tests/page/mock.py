@@ -93,6 +93,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         n = len(tokens)
         timings = {"cache_n": 5, "prompt_n": n_prompt - 5, "predicted_n": n, "predicted_ms": 20.0 * n,
+                   "predicted_plain_ms": 30.0 * n,
                    "predicted_per_second": 50.0, "draft_n": n, "draft_n_accepted": n // 2, "n_passes": n - n // 2,
                    "draft_by_depth": [{"depth": 1, "drafted": 40, "tried": 40, "accepted": 30},
                                       {"depth": 2, "drafted": 40, "tried": 30, "accepted": 12}]}

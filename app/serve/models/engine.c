@@ -5,6 +5,7 @@
 
 #include "serve/http/memory.h"
 #include "serve/models/models.h"
+#include "aerie_measure.h"
 
 enum { IDLE_MS = 50 };
 #define COPY_SECONDS 0.003 /* longest time in seconds that requests wait because a conversation is being copied */
@@ -155,6 +156,8 @@ bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *requ
 {
     restore(model, job, request);
     job->submitted = app_now();
+    job->took = atomic_load(&model->took);
+    job->took_plain = atomic_load(&model->took_plain);
     pthread_mutex_lock(&job->lock); /* taken before the model's lock, so that events, which take both in turn, wait */
     pthread_mutex_lock(&model->lock);
     bool ok = has_room(model, request->client, job->n, error);
@@ -163,6 +166,34 @@ bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *requ
     pthread_mutex_unlock(&model->lock);
     pthread_mutex_unlock(&job->lock);
     return ok; /* serve_job_free cancels the ones that were submitted */
+}
+
+/* ---- Plain decoding ---------------------------------------------------------------------------------------------- */
+
+/* Adds up what a pass took and what its tokens would have taken one by one. The controller's estimates of both passes give
+ * their ratio, and the clock the rest, so that other work on the machine, which slows all passes, does not count. */
+static void on_pass(void *user, const aerie_pass *pass)
+{
+    serve_model *m = user;
+    if (pass->prompts || !pass->n_drawing || !pass->n_sequences || !(pass->plain_seconds > 0 && pass->expected_seconds > 0)) return;
+    const double tokens = (double)pass->n_tokens / pass->n_sequences;
+    const double rest = pass->seconds - pass->target_seconds - pass->draft_seconds;
+    const double plain = pass->target_seconds * pass->plain_seconds / pass->expected_seconds + (rest > 0 ? rest : 0);
+    atomic_store(&m->took, atomic_load(&m->took) + pass->seconds);
+    atomic_store(&m->took_plain, atomic_load(&m->took_plain) + tokens * plain);
+}
+
+/* Watches the passes, unless AERIE_DEBUG does. Without memory, answers lack that figure. */
+static void watch(serve_model *model)
+{
+    if (!getenv("AERIE_DEBUG")) (void)aerie_session_watch_passes(model->session, on_pass, model, NULL);
+}
+
+double serve_engine_plain(const serve_job *job)
+{
+    const double took = atomic_load(&job->model->took) - job->took;
+    const double plain = atomic_load(&job->model->took_plain) - job->took_plain;
+    return took > 0 && plain > 0 ? plain / took : 0;
 }
 
 /* ---- Stepping ---------------------------------------------------------------------------------------------------- */
@@ -270,6 +301,7 @@ int serve_engine_start(serve_model *model)
     serve_slot *slots = calloc(n_seqs, sizeof *slots);
     if (!slots) return app_error_memory("the slots");
     serve_conversations *conversations = open_conversations(model);
+    watch(model);
     atomic_store(&model->stop, false);
     atomic_store(&model->last_step, app_now());
     atomic_store(&model->step_began, 0);

@@ -65,6 +65,7 @@ typedef struct serve_job {
     serve_event *taken; /* the reader's */
     serve_event *current; /* the event that was returned last */
     double submitted;
+    double took, took_plain; /* of the model when it was submitted */
     uint64_t id;
     bool streams;
     uint32_t n_predict;

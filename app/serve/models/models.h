@@ -67,6 +67,8 @@ typedef struct serve_model {
     pthread_t thread;
     atomic_bool stop;
     _Atomic double last_step, step_began; /* monotonic; step_began 0: between steps */
+    /* seconds of all passes so far that the controller had measured, and what their tokens would have taken without drafts */
+    _Atomic double took, took_plain;
     _Atomic uint32_t kv_page, kv_pages, kv_used; /* aerie_kv_use after the last step */
     pthread_mutex_t lock;                 /* of all that follows */
     pthread_cond_t changed;
@@ -148,6 +150,8 @@ int serve_engine_start(serve_model *model);
 void serve_engine_stop(serve_model *model);
 /* Runs a function on the stepping thread, between two steps. */
 void serve_engine_do(serve_model *model, void (*run)(aerie_session *session, void *user), void *user);
+/* Returns how many times as long the model's passes since the job was submitted would have taken without drafts; 0: unknown. */
+double serve_engine_plain(const serve_job *job);
 /* Asks the session for the slots of the choices that have begun since the last call. Called under the model's lock. */
 void serve_engine_note_slots(serve_model *model);
 /* Handles the last event of a choice. Called by the stepping thread. */

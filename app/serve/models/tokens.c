@@ -35,7 +35,9 @@ bool serve_tokens_add(serve_tokens *t, const serve_event *e, uint32_t n_top)
     json_t *text = text_of(t, e->token);
     grown[t->n] = (serve_token){
         .token = e->token, .depth = e->depth, .logprob = e->logprob, .n_top = n, .top = t->n_tops, .offset = t->offset};
-    t->offset += json_string_length(text);
+    aerie_token_info info = {.type = AERIE_TOKEN_NORMAL};
+    aerie_model_token_info_get(t->model, e->token, &info, sizeof info);
+    if (info.type != AERIE_TOKEN_CONTROL) t->offset += json_string_length(text); /* answers and "echo" leave those out */
     const bool ok = text && add_tops(t, e->top, n);
     t->n += ok;
     json_decref(text);

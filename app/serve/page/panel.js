@@ -7,6 +7,10 @@ function shown() {
   return state.running?.message ?? [...state.chat.messages].reverse().find((m) => m.role === "assistant");
 }
 
+function seconds(ms) {
+  return ms < 100 ? ms.toFixed(0) + " ms" : (ms / 1e3).toFixed(ms < 1e4 ? 2 : 1) + " s";
+}
+
 function renderPanel() {
   if ($("panel").hidden) return;
   const message = shown(), t = message?.timings, live = state.running;
@@ -18,9 +22,8 @@ function renderPanel() {
                 ["Passes saved", n > passes && passes ? `${n - passes} (${Math.round((100 * (n - passes)) / n)} %)` : "–"],
                 ["Tokens per second", (t?.predicted_per_second ?? live?.rate)?.toFixed(1) ?? "–"]];
   if (t?.draft_n) rows.push(["Drafted, accepted", `${t.draft_n}, ${t.draft_n_accepted}`]);
-  const one = curve?.find((p) => p.n === 1);
-  if (one && t?.predicted_ms && n > passes)
-    rows.push(["Without drafts", `${(n * one.seconds).toFixed(1)} s instead of ${(t.predicted_ms / 1e3).toFixed(1)} s`]);
+  if (t?.predicted_plain_ms && t.predicted_ms)
+    rows.push(["Without drafts", `${seconds(t.predicted_plain_ms)} instead of ${seconds(t.predicted_ms)}`]);
   if (t?.prompt_n) rows.push(["Prompt", `${t.prompt_n + (t.cache_n ?? 0)} tokens, ${t.cache_n ?? 0} cached`]);
   $("figures").replaceChildren(...rows.map(([name, value]) => {
     const row = make("div");

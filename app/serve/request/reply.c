@@ -293,6 +293,8 @@ json_t *serve_json_timings(const serve_reply_state *r, const serve_output *s)
                              "predicted_per_second", app_rate(t->n_generated, t->decode_seconds));
     json_t *depths = json_array();
     bool ok = json && depths;
+    const double plain = ok && t->n_drafted ? serve_engine_plain(r->job) : 0;
+    if (plain > 0) ok = json_object_set_new(json, "predicted_plain_ms", json_real(predicted_ms * plain)) == 0;
     if (ok && r->ask.n_dropped) ok = json_object_set_new(json, "n_dropped_turns", json_integer(r->ask.n_dropped)) == 0;
     for (size_t i = 0; ok && i < AERIE_MAX_DRAFT; i++)
         if (t->drafted_at[i])
