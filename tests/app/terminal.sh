@@ -431,15 +431,16 @@ pass "Tab completes commands and files"
 
 # ---- lines end between words; code is left alone; a window may change ----
 sentence="The quick brown fox jumps over the lazy dog while five boxing wizards wait beside the quiet river."
+other="After a fence that the prompt began, lines of the answer still end between words, as they did before."
 code="a_line_of_code( that , is = longer ) than [ the ] window ; and + stays - as * it / is"
-printf 'root ::= "%s\\n\\n```c\\n%s\\n```\\n  - %s\\n%s end"\n' \
-    "$sentence" "$code" "$sentence" "$(printf '漢字%.0s' $(seq 15))" >"$here/words.gbnf"
+printf 'root ::= "%s\\n\\n```c\\n%s\\n```\\n  - %s\\n%s end\\n}\\n```\\n%s"\n' \
+    "$sentence" "$code" "$sentence" "$(printf '漢字%.0s' $(seq 15))" "$other" >"$here/words.gbnf"
 plain=$(env -i HOME="$here" "$program" run -m "$here/m.gguf" --temp 0 -n 2000 --grammar-file "$here/words.gbnf" -p x -q)
 printf '%s\n' "$plain" | grep -F -x -q -e "$sentence" || { echo "a pipe gets wrapped lines: $plain"; exit 1; }
 real_lines() { t capture-pane -p -S -2000; } # as they stand, not joined
 wrapped() { # columns, file: every line of the answers fits and holds whole words
     real_lines >"$2"
-    printf '%s\n' "$sentence" | fold -s -w "$1" | sed 's/ *$//' >"$2.words"
+    printf '%s\n' "$sentence" "$other" | fold -s -w "$1" | sed 's/ *$//' >"$2.words"
     while read -r words; do
         grep -F -x -q -e "$words" "$2" || { echo "no line '$words' at $1 columns:"; cat "$2"; exit 1; }
     done <"$2.words"
@@ -460,7 +461,14 @@ line "again"
 expect "字 end" 2
 prompt
 wrapped 52 "$here/screen52"
+note="aerie: there is no command '/nonsense'; /help lists them. To send it as a message, put a space before it"
+line "/nonsense"
 prompt
+real_lines >"$here/screen52"
+printf '%s\n' "$note" | fold -s -w 52 | sed 's/ *$//' >"$here/note"
+while read -r words; do
+    grep -F -x -q -e "$words" "$here/screen52" || { echo "no line '$words' of a message:"; cat "$here/screen52"; exit 1; }
+done <"$here/note"
 keys C-d
 expect "status 0"
 columns=40 start --no-wrap -n 2000 --grammar-file "$here/words.gbnf"

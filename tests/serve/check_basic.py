@@ -141,6 +141,26 @@ class Basic(unittest.TestCase):
             self.assertIn("dry_sequence_breakers",
                           self.ask({**dry, "dry_sequence_breakers": wrong}, 400, path="/completion").error)
 
+    def test_offsets_count_the_text(self):
+        """A BOS that the prompt got is no text: offsets are those in the echoed prompt."""
+        with Server("--override-kv", "tokenizer.ggml.add_bos_token=bool:true", "-np", "1", "-c", "64") as s:
+            body = {"prompt": "the cat", "logprobs": 1, "echo": True, "max_tokens": 0}
+            choice = s.post("/v1/completions", body).json["choices"][0]
+            offsets, tokens = choice["logprobs"]["text_offset"], choice["logprobs"]["tokens"]
+            self.assertEqual((choice["text"], offsets[:2]), ("the cat", [0, 0]))
+            self.assertEqual("".join(tokens[1:]), "the cat")
+            self.assertEqual([choice["text"][o:o + len(t)] for o, t in zip(offsets[1:], tokens[1:])], tokens[1:])
+
+    def test_what_drafts_save_is_told(self):
+        body = {"prompt": "a b a b a b a b", "max_tokens": 300, "temperature": 0, "ignore_eos": True}
+        t = self.ask(body, path="/v1/completions").json["timings"]
+        self.assertEqual("predicted_plain_ms" in t, t["draft_n"] > 0, t)
+        if t["draft_n"]:  # a pass without drafts takes no longer than one with them
+            self.assertLessEqual(0, t["predicted_plain_ms"])
+            self.assertLessEqual(t["predicted_plain_ms"], 65 * t["predicted_ms"])
+        none = self.ask({**body, "max_tokens": 4, "speculative.type": "none"}, path="/v1/completions").json["timings"]
+        self.assertNotIn("predicted_plain_ms", none)
+
     def test_prompts_are_scored(self):
         """echo with logprobs gives the prompt's tokens theirs, as lm-evaluation-harness wants; max_tokens 0: only these."""
         def ask(prompt, status=200, **fields):
