@@ -217,8 +217,8 @@ static bool same_block(const bench_cell *a, const bench_cell *b)
 static void print_heading(const bench_spec *b, const bench_cell *c, int width)
 {
     const unsigned n_runs = b->options.bench.n_repetitions;
-    app_print("%s%u at once, temperature %g, tree %s, up to %u ahead; %zu prompt%s, %u run%s each\n", c == b->cells ? "" : "\n",
-              (unsigned)c->n_seqs, (double)c->temperature, aerie_tree_name(c->drafter->tree), (unsigned)c->drafter->n_max,
+    app_print("%s%u at once, temperature %g, tree %s, up to %u ahead; %zu prompt%s, %u run%s each\n",
+              c == b->cells ? "" : "\n", (unsigned)c->n_seqs, (double)c->temperature, aerie_tree_name(c->drafter->tree), (unsigned)c->drafter->n_max,
               b->prompts.prompts.n, b->prompts.prompts.n == 1 ? "" : "s", n_runs, n_runs == 1 ? "" : "s");
     app_print("%-*s %-12s %10s %10s %7s %9s %10s %7s %6s %9s %5s  %s\n", width, "drafter", "group", "plain", "tokens/s", "ratio",
               "per pass", "per round", "rows", "T/T1", "drafting", "same", "file");
@@ -239,8 +239,8 @@ static void print_table(const bench_spec *b)
         for (size_t i = first; i < end; i += n_row) print_depths(&b->cells[i + n_row - 1], width);
     }
     if (slower && b->options.n_predict < SHORT && !b->options.test.fixed)
-        app_print("\nWhere the ratio is below 1: answers of %d token%s are too short for the controller, which first measures what "
-                  "drafts and passes cost; -n 128 shows more.\n", (int)b->options.n_predict,
+        app_print("\nWhere the ratio is below 1: answers of %d token%s are too short for the controller, which first measures "
+                  "what drafts and passes cost; -n 128 shows more.\n", (int)b->options.n_predict,
                   b->options.n_predict == 1 ? "" : "s");
 }
 

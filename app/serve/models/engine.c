@@ -175,7 +175,8 @@ bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *requ
 static void on_pass(void *user, const aerie_pass *pass)
 {
     serve_model *m = user;
-    if (pass->prompts || !pass->n_drawing || !pass->n_sequences || !(pass->plain_seconds > 0 && pass->expected_seconds > 0)) return;
+    if (pass->prompts || !pass->n_drawing || !pass->n_sequences) return;
+    if (!(pass->plain_seconds > 0 && pass->expected_seconds > 0)) return; /* nothing was expected of it */
     const double tokens = (double)pass->n_tokens / pass->n_sequences;
     const double rest = pass->seconds - pass->target_seconds - pass->draft_seconds;
     const double plain = pass->target_seconds * pass->plain_seconds / pass->expected_seconds + (rest > 0 ? rest : 0);
