@@ -219,10 +219,10 @@ static void print_heading(const bench_spec *b, const bench_cell *c, int width)
     const unsigned n_runs = b->options.bench.n_repetitions;
     app_print("%s%u at once, temperature %g, tree %s, up to %u ahead; %zu prompt%s, %u run%s each\n",
               c == b->cells ? "" : "\n", (unsigned)c->n_seqs, (double)c->temperature, aerie_tree_name(c->drafter->tree),
-              (unsigned)c->drafter->n_max, b->prompts.prompts.n, b->prompts.prompts.n == 1 ? "" : "s", n_runs, n_runs == 1 ? "" : "s");
+              (unsigned)c->drafter->n_max, b->prompts.prompts.n, b->prompts.prompts.n == 1 ? "" : "s", n_runs,
+              n_runs == 1 ? "" : "s");
     app_print("%-*s %-12s %10s %10s %7s %9s %10s %7s %6s %9s %5s  %s\n", width, "drafter", "group", "plain", "tokens/s",
-              "ratio",
-              "per pass", "per round", "rows", "T/T1", "drafting", "same", "file");
+              "ratio", "per pass", "per round", "rows", "T/T1", "drafting", "same", "file");
 }
 
 /* Prints the table. Rows that differ only in the drafter share a heading, and the acceptance by depth follows them. */
