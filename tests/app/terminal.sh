@@ -463,6 +463,7 @@ prompt
 wrapped 52 "$here/screen52"
 note="aerie: there is no command '/nonsense'; /help lists them. To send it as a message, put a space before it"
 line "/nonsense"
+expect "them. To send it"
 prompt
 real_lines >"$here/screen52"
 printf '%s\n' "$note" | fold -s -w 52 | sed 's/ *$//' >"$here/note"
