@@ -27,14 +27,15 @@ def read_gguf(path):
     return keys, {name: (shape, values.tobytes()) for name, (shape, values) in tensors.items()}
 
 
-def write_folder(folder, config, tensors, colours=True):
+def write_folder(folder, config, tensors, colours=(0, 0)):
+    """colours: least and most pixels; (): no file of the picture processor."""
     os.makedirs(folder, exist_ok=True)
     folders.write_safetensors(os.path.join(folder, "model.safetensors"),
                               {name: (shape, data, "F32") for name, (shape, data) in tensors.items()})
     files = {"config.json": config, "tokenizer_config.json": {"added_tokens_decoder": {"1": {"content": "[IMG_BREAK]"}}}}
     if colours:
-        files["preprocessor_config.json"] = {"image_mean": [0.5, 0.45, 0.4], "image_std": [0.5, 0.25, 0.3],
-                                             "size": {"longest_edge": 96}}
+        files["preprocessor_config.json"] = {"min_pixels": colours[0], "max_pixels": colours[1],"image_mean": [0.5, 0.45, 0.4],
+                                             "image_std": [0.5, 0.25, 0.3], "size": {"longest_edge": 96}}
     for name, value in files.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
             json.dump(value, f)
@@ -206,6 +207,99 @@ def gemma4uv(t):
     return out
 
 
+def renamed(t, head, blocks, outer, inner):
+    out = {}
+    copy(out, t, outer)
+    for i in range(3):
+        copy(out, t, inner, f"{head}{blocks}.{i}.", f"v.blk.{i}.")
+    return out
+
+
+def glm(t):
+    head = "model.visual."
+    out = renamed(t, head, "blocks", {
+        head + "post_conv_layernorm": "v.norm_embd", head + "post_layernorm": "v.post_ln", head + "downsample":
+        "mm.patch_merger", head + "merger.proj": "mm.model.fc", head + "merger.post_projection_norm": "mm.post_norm",
+        head + "merger.gate_proj": "mm.gate", head + "merger.up_proj": "mm.up", head + "merger.down_proj": "mm.down",
+        head + "embeddings.position_embedding": "v.position_embd"}, {
+            **QWEN, "attn.qkv": "attn_qkv", "attn.q_norm": "attn_q_norm", "attn.k_norm": "attn_k_norm",
+            "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"})
+    out[head + "patch_embed.proj.weight"] = frames(t)
+    out[head + "patch_embed.proj.bias"] = t["v.patch_embd.bias"]
+    return out
+
+
+def quarters(t, name):
+    """Rows [2][d / 4][2] of each head of queries and keys as [d / 4][2][2]."""
+    shape, data = t[name]
+    d, size = W // HEADS, len(data) // shape[0]
+    order = [h * d + half * d // 2 + pair * 2 + part for h in range(2 * HEADS) for pair in range(d // 4) for half in range(2)
+             for part in range(2)] + list(range(2 * W, 3 * W))
+    return shape, b"".join(data[r * size:(r + 1) * size] for r in order)
+
+
+def kimi(t, k25):
+    head, to = "vision_tower.", "mm_projector." if k25 else "multi_modal_projector."
+    out = renamed(t, head + "encoder.", "blocks", {
+        head + "patch_embed.proj": "v.patch_embd", head + "encoder.final_layernorm": "v.post_ln", to + "pre_norm":
+        "mm.input_norm", to + ("proj.0" if k25 else "linear_1"): "mm.1", to + ("proj.2" if k25 else "linear_2"): "mm.2"}, {
+            "norm0": "ln1", "norm1": "ln2", "wo": "attn_out", "mlp.fc0": "ffn_up", "mlp.fc1": "ffn_down"})
+    out[head + "patch_embed.pos_emb.weight"] = [6, 6, W], t["v.position_embd.weight"][1]
+    if k25:
+        out[head + "patch_embed.pos_emb.time_weight"] = packed([4, 1, W], [0.5] * (4 * W))
+    for i in range(3):
+        for part in ("weight", "bias"):
+            out[f"{head}encoder.blocks.{i}.wqkv.{part}"] = (quarters(t, f"v.blk.{i}.attn_qkv.{part}") if k25
+                                                            else joined(t, i, part))
+    return out
+
+
+def dots(t):
+    head = "vision_tower."
+    out = renamed(t, head, "blocks", {
+        head + "patch_embed.patchifier.proj": "v.patch_embd", head + "patch_embed.patchifier.norm": "v.pre_ln",
+        head + "post_trunk_norm": "mm.post_norm", head + "merger.ln_q": "mm.input_norm", head + "merger.mlp.0": "mm.0",
+        head + "merger.mlp.2": "mm.2"}, {**QWEN, "mlp.fc1": "ffn_gate", "mlp.fc2": "ffn_down", "mlp.fc3": "ffn_up"})
+    for i in range(3):
+        out[f"{head}blocks.{i}.attn.qkv.weight"] = joined(t, i, "weight")
+    return out
+
+
+def paddle(t):
+    out = siglip(t, "visual.vision_model.", lambda k: k, {"mlp_AR.pre_norm": "mm.input_norm", "mlp_AR.linear_1": "mm.1",
+                                                          "mlp_AR.linear_2": "mm.2"})
+    out["visual.vision_model.head.probe"] = packed([1, 1, 4], [0.0] * 4)
+    out["visual.vision_model.packing_position_embedding.weight"] = packed([4, 4], [0.0] * 16)
+    return out
+
+
+def lighton(t):
+    t["v.token_embd.img_break"] = [OUT], bytes(4 * OUT)
+    out = {k.replace("vision_tower.", "model.vision_encoder.").replace("multi_modal_projector.", "model.vision_projection."): v
+           for k, v in pixtral(t).items() if "embed_tokens" not in k}
+    del t["v.token_embd.img_break"]
+    return out
+
+
+def llava(t, n_blocks):
+    """The last block is not read, so it is not in the new file."""
+    head = "vision_tower.vision_model."
+    out = renamed(t, head + "encoder.", "layers", {
+        head + "embeddings.patch_embedding": "v.patch_embd", head + "embeddings.position_embedding": "v.position_embd",
+        head + "pre_layrnorm": "v.pre_ln", "multi_modal_projector.linear_1": "mm.0",
+        "multi_modal_projector.linear_2": "mm.2"}, SIGLIP)
+    out[head + "post_layernorm.weight"] = packed([W], [1.0] * W)
+    if "v.class_embd" in t:
+        out[head + "embeddings.class_embedding"] = t["v.class_embd"]
+    if "model.image_newline" in t:
+        out["image_newline"] = t["model.image_newline"]
+    for name in [k for k in t if k.startswith("v.blk.") and int(k.split(".")[2]) >= n_blocks]:
+        del t[name]
+    return out
+
+
+GRIDS = {"image_grid_pinpoints": [[64, 32], [32, 64], [64, 64], [32, 96], [96, 32]]} # height and width
+CLIP = {**{"num_attention_heads": 2}, "model_type": "clip_vision_model"}
 HEADED = {"num_attention_heads": HEADS}
 CASES = {
     "gemma3": (gemma3, "Gemma3ForConditionalGeneration", HEADED, {"mm_tokens_per_image": 16}),
@@ -224,6 +318,19 @@ CASES = {
                   {"num_heads": HEADS, "window_size": 16, "fullatt_block_indexes": [1]}, {}),
     "qwen3vl": (lambda t: qwen(t, True), "Qwen3VLForConditionalGeneration",
                 {"num_heads": HEADS, "deepstack_visual_indexes": [0, 2]}, {}),
+    "glm4v": (glm, "Glm4vForConditionalGeneration", {"num_heads": HEADS}, {}),
+    "glmocr": (glm, "GlmOcrForConditionalGeneration", {"num_heads": HEADS}, {}),
+    "kimivl": (lambda t: kimi(t, False), "KimiVLForConditionalGeneration", HEADED, {}),
+    "kimik25": (lambda t: kimi(t, True), "KimiK25ForConditionalGeneration", {"vt_num_attention_heads": HEADS,
+                                                                            "merge_kernel_size": [2, 2]}, {}),
+    "paddleocr": (paddle, "PaddleOCRVLForConditionalGeneration", HEADED, {}),
+    "dotsocr": (dots, "DotsOCRForCausalLM", HEADED, {}),
+    "lightonocr": (lighton, "LightOnOCRForConditionalGeneration", dict(HEADED, image_size=64), {"spatial_merge_size": 2}),
+    "mlp": (lambda t: llava(t, 2), "LlavaForConditionalGeneration", CLIP, {}),
+    "llava16": (lambda t: llava(t, 2), "LlavaNextForConditionalGeneration", CLIP, {"vision_feature_layer": -2, **GRIDS}),
+    "granitevision": (lambda t: llava(t, 3), "LlavaNextForConditionalGeneration",
+                      dict(HEADED, model_type="siglip_vision_model"),
+                      {"vision_feature_layer": [-4, -3, -1], "vision_feature_select_strategy": "full", **GRIDS}),
     "gemma4v": (gemma4v, "Gemma4ForConditionalGeneration", HEADED, {}),
     "gemma4uv": (gemma4uv, "Gemma4UnifiedForConditionalGeneration", {}, {}),
 }
@@ -231,6 +338,7 @@ CASES = {
 OPTIONAL = (".bias", "ls1", "ls2", "lambda_1", "lambda_2", "std_bias", "layer_norm.weight", "post_layernorm.weight")
 FREE = {"clip.vision.image_size", "clip.projector_type", "clip.vision.projector_type", "clip.vision.image_mean",
         "clip.vision.image_std"}
+LIMITS = {"paddleocr": (9 * 64 + 3, 100 * 64 + 7), "dotsocr": (4 * 64, 900 * 64)}
 
 
 def convert(folder, out, *more):
@@ -264,7 +372,8 @@ def damage(name, folder, scratch, config, tensors):
              ("heads", dict(config, vision_config=dict(vision, num_attention_heads=7, num_heads=7)), tensors, True),
              ("activation", dict(config, vision_config=dict(vision, hidden_act="relu", hidden_activation="relu")), tensors,
               True),
-             ("inner layer", dict(config, vision_feature_layer=-2), tensors, True),
+             ("inner layer", dict(config, vision_feature_layer=-7), tensors, True),
+             ("no layer", dict(config, vision_feature_layer=[]), tensors, True),
              ("unknown tensor", config, dict(tensors, **{"vision_tower.extra.weight": packed([4], [0.0] * 4)}), True),
              ("infinite", config, {k: (s, struct.pack("<f", float("inf")) + d[4:]) if len(d) > 8 else (s, d)
                                    for k, (s, d) in tensors.items()}, True)]
@@ -280,10 +389,12 @@ def damage(name, folder, scratch, config, tensors):
     for what, bad_config, bad_tensors, colours in cases:
         if name == "gemma4uv" and what in ("heads", "activation"):
             continue
+        if name in ("kimivl", "kimik25", "dotsocr") and what == "activation": # they do not say it
+            continue
         where = os.path.join(scratch, "bad")
         for f in os.listdir(where) if os.path.isdir(where) else []:
             os.remove(os.path.join(where, f))
-        write_folder(where, bad_config, bad_tensors, colours)
+        write_folder(where, bad_config, bad_tensors, (0, 0) if colours else ())
         out = os.path.join(scratch, "bad.gguf")
         r = convert(where, out)
         if r.returncode == 0 and what.startswith("without ") and what.endswith(OPTIONAL):
@@ -301,7 +412,9 @@ def main():
             keys, t = read_gguf(source)
             config = {"architectures": [of_class], "text_config": {"hidden_size": OUT}, "vision_config": vision, **more}
             tensors = take_apart(t)
-            write_folder(folder, config, tensors)
+            write_folder(folder, config, tensors, LIMITS.get(name, (0, 0)))
+            if "clip.vision.feature_layer" in keys:
+                keys["clip.vision.block_count"] = keys["clip.vision.feature_layer"][-1]
             compare(name, folder, os.path.join(scratch, "out.gguf"), t, keys)
             damage(name.strip(), folder, scratch, config, tensors)
             r = convert(folder, os.path.join(folder, "model.safetensors"))

@@ -64,7 +64,7 @@ typedef struct ae_convert_item {
     uint32_t n_zero;            /* PLAIN: this many matrices at the start of the stack are zeros, which `from` lacks */
     bool fourth;                /* a stack of single rows whose index is the fourth dimension */
     float plus;                 /* PLAIN: added to each number */
-    uint32_t kernel;            /* the columns are [3][kernel][kernel], written as separate dimensions; 0: they are not */
+    uint32_t kernel;            /* the columns are [..][kernel][kernel], written as separate dimensions; 0: they are not */
     uint32_t type;              /* ae_type in the new file */
     bool as_is;                 /* NVFP4 that stays what it is; a tensor "NAME.scale" has the factors of its matrices */
 } ae_convert_item;

@@ -80,6 +80,7 @@ typedef struct ae_convert_tower {
     const char *class, *type; /* such as "Gemma3ForConditionalGeneration" and "gemma3" */
     uint32_t n_embd, n_layers, n_heads, head_dim, n_ff, n_out; /* n_out: the text model's width */
     uint32_t image_size, patch, merge;
+    uint32_t n_features, features[8]; /* blocks after which rows are read, 0: before the first one; none: after the last one */
     bool deep[128]; /* [n_layers] blocks whose rows are added in the text model's first layers */
 } ae_convert_tower;
 

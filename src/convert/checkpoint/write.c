@@ -119,7 +119,7 @@ static aerie_status describe(ae_convert *c, ae_gguf_writer *w)
     for (size_t i = 0; i < c->n_items; i++) {
         ae_convert_item *item = &c->items[i];
         const int64_t p = item->kernel, ne[3] = {(int64_t)item->columns, (int64_t)item->rows, (int64_t)item->n_stack};
-        const int64_t of_kernel[4] = {p, p, 3, ne[1]}, of_stack[4] = {ne[0], 1, 1, ne[2]};
+        const int64_t of_kernel[4] = {p, p, p ? ne[0] / (p * p) : 0, ne[1]}, of_stack[4] = {ne[0], 1, 1, ne[2]};
         settle_type(c, item, &n_other);
         c->out_bytes += ae_type_row_bytes(item->type, item->columns) * n_rows(item);
         AE_TRY(ae_gguf_writer_tensor(w, item->name, item->type, p || item->fourth ? 4 : item->n_stack ? 3 : item->rows ? 2 : 1,

@@ -94,8 +94,10 @@ static aerie_status read_side(ae_convert *c)
 {
     const ae_convert_tower *m = &c->tower;
     const ae_st_tensor *t = find_kind(c, AE_MMPROJ_TABLE);
-    const bool cls = find_kind(c, AE_MMPROJ_VECTOR) && !strcmp(c->tower_family->type, "internvl");
+    const bool cls = c->tower_family->features ? ae_convert_look(c, "tower.embeddings.class_embedding") != NULL
+                                               : find_kind(c, AE_MMPROJ_VECTOR) && !strcmp(c->tower_family->type, "internvl");
     c->tower.image_size = c->tower_family->image_size;
+    if (c->tower_family->sideless) return AERIE_OK;
     if (c->tower.image_size) return get(c, "image_size", 1, 1 << 16, &c->tower.image_size);
     if (!t || t->n_dims < 2) return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: contains no positions of patches", c->path);
     const uint64_t n = t->shape[t->n_dims - 2] - cls, root = n < 1 << 24 ? (uint64_t)sqrt((double)n) : 0;
@@ -112,6 +114,12 @@ static aerie_status read_merge(ae_convert *c)
     const uint32_t side = m->image_size / m->patch;
     m->merge = f->n_merge;
     if (f->merge_from) AE_TRY(ae_convert_u32(c, f->merge_from, 1, 64, &m->merge));
+    const json_t *fixed = ae_convert_value(c, f->merge_to ? "merge_kernel_size" : "spatial_merge_size");
+    for (size_t i = 0; i < json_array_size(fixed); i++)
+        if (json_integer_value(json_array_get(fixed, i)) != m->merge)
+            return fail_config(c, "merge_kernel_size", "is not that of the published models");
+    if (!f->merge_to && json_is_integer(fixed) && json_integer_value(fixed) != m->merge)
+        return fail_config(c, "spatial_merge_size", "is not that of the published models");
     if (!strcmp(f->type, "internvl")) {
         double ratio = 0.5;
         AE_TRY(ae_convert_real(c, json_object_get(c->config, "downsample_ratio"), "downsample_ratio", 1.0 / 64, 1, &ratio));
@@ -135,9 +143,9 @@ static aerie_status read_blocks(ae_convert *c)
 {
     const ae_mmproj_family *f = c->tower_family;
     ae_convert_tower *m = &c->tower;
-    static const char *const ups[] = {"mlp.fc1.weight", "mlp.up_proj.weight", "mlp.up_proj.linear.weight",
+    static const char *const ups[] = {"mlp.fc0.weight", "mlp.fc1.weight", "mlp.up_proj.weight", "mlp.up_proj.linear.weight",
                                       "mlp.linear_fc1.weight", "feed_forward.up_proj.weight"};
-    static const char *const heads[] = {"num_attention_heads", "num_heads"};
+    static const char *const heads[] = {"num_attention_heads", "num_heads", "vt_num_attention_heads"};
     char prefix[64], name[128];
     if (!f->blocks) return AERIE_OK;
     for (size_t found = 1; found; m->n_layers += found > 0) {
@@ -157,12 +165,46 @@ static aerie_status read_blocks(ae_convert *c)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: block 0 of the vision encoder has no feed-forward matrix", c->path);
     m->n_ff = (uint32_t)up->shape[0];
     m->n_heads = f->n_heads;
-    for (size_t i = 0; i < 2; i++) AE_TRY(get(c, heads[i], 1, 1024, &m->n_heads));
+    for (size_t i = 0; i < 3; i++) AE_TRY(get(c, heads[i], 1, 1024, &m->n_heads));
     if (m->n_embd % m->n_heads)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: a width of %u cannot be cut into %u heads", c->config_path, m->n_embd,
                        m->n_heads);
     m->head_dim = m->n_embd / m->n_heads;
     return get(c, "head_dim", 1, 1024, &m->head_dim);
+}
+
+/* Reads after which blocks the projector reads: LLaVA's last but one, or Granite Vision's list. Blocks after the last of these
+ * are left out. */
+static aerie_status read_features(ae_convert *c)
+{
+    ae_convert_tower *m = &c->tower;
+    const json_t *layer = json_object_get(c->config, "vision_feature_layer");
+    const size_t n = json_is_array(layer) ? json_array_size(layer) : 1;
+    json_int_t last = -1;
+    if (n < 1 || n > 8) return fail_config(c, "vision_feature_layer", "is not a list of 1 to 8 blocks");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *one = json_is_array(layer) ? json_array_get(layer, i) : layer;
+        json_int_t k = one && !json_is_null(one) ? json_integer_value(one) : -2;
+        if (k < 0) k += (json_int_t)m->n_layers + 1;
+        if (k <= last || k > m->n_layers || (one && !json_is_null(one) && !json_is_integer(one)))
+            return fail_config(c, "vision_feature_layer", "is not one of the encoder's blocks, or an ascending list of them");
+        last = k;
+        m->features[i] = (uint32_t)k;
+    }
+    if (last < 1) return fail_config(c, "vision_feature_layer", "names no block");
+    m->n_features = (uint32_t)n;
+    m->n_layers = (uint32_t)last;
+    return AERIE_OK;
+}
+
+/* The row of a class is dropped if there is one, and no other row is. */
+static aerie_status check_select(const ae_convert *c)
+{
+    const char *how = json_string_value(json_object_get(c->config, "vision_feature_select_strategy"));
+    const bool cls = ae_convert_look(c, "tower.embeddings.class_embedding") != NULL;
+    if (strcmp(how ? how : "default", cls ? "default" : "full") == 0) return AERIE_OK;
+    return fail_config(c, "vision_feature_select_strategy",
+                       cls ? "is not \"default\"" : "is not \"full\", but the encoder has no row of a class to drop");
 }
 
 static aerie_status check_word(const ae_convert *c, const json_t *from, const char *key, const char *wanted)
@@ -181,7 +223,8 @@ static aerie_status check_config(const ae_convert *c)
     const char *kind = json_string_value(json_object_get(c->layer, "model_type"));
     if (f->activation_key) AE_TRY(check_word(c, c->layer, f->activation_key, f->activation));
     AE_TRY(check_word(c, c->config, "projector_hidden_act", "gelu"));
-    if (layer && !json_is_null(layer) && json_integer_value(layer) != -1)
+    if (f->features) AE_TRY(check_select(c));
+    if (!f->features && layer && !json_is_null(layer) && json_integer_value(layer) != -1)
         return fail_config(c, "vision_feature_layer", "names an inner layer of the vision encoder; only -1, its output, can be "
                                                       "converted");
     if (!strcmp(f->type, "pixtral") && kind && strcmp(kind, "pixtral"))
@@ -208,12 +251,14 @@ static aerie_status mmproj_detect(ae_convert *c, bool *mine)
         {"model.", ""}, {"language_model.model.", "language_model."}, {"vision_tower.vision_model.", "tower."},
         {"vision_tower.", "tower."}, {"vision_model.", "tower."}, {"visual.", "tower."}, {"vision_embedder.", "tower."},
         {"tower.multimodal_embedder.", "projector."}, {"multi_modal_projector.", "projector."}, {"connector.", "projector."},
-        {"embed_vision.", "projector."}};
+        {"embed_vision.", "projector."}, {"vision_encoder.", "tower."}, {"vision_projection.", "projector."},
+        {"tower.vision_model.", "tower."}, {"mlp_AR.", "projector."}, {"mm_projector.", "projector."}};
     *mine = c->options.mmproj;
     if (!*mine) return AERIE_OK;
     const char *class = json_string_value(json_array_get(json_object_get(c->config, "architectures"), 0));
     c->layer = json_object_get(c->config, "vision_config");
-    c->tower_family = class ? ae_mmproj_find(class) : NULL;
+    const char *encoder = json_string_value(json_object_get(c->layer, "model_type"));
+    c->tower_family = class ? ae_mmproj_find(class, encoder) : NULL;
     if (!c->tower_family) return fail_unknown(c, class);
     if (!json_is_object(c->layer))
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'vision_config' is missing", c->config_path);
@@ -225,6 +270,7 @@ static aerie_status mmproj_detect(ae_convert *c, bool *mine)
     AE_TRY(read_side(c));
     AE_TRY(read_merge(c));
     AE_TRY(read_blocks(c));
+    if (c->tower_family->features) AE_TRY(read_features(c));
     return check_config(c);
 }
 
@@ -265,13 +311,41 @@ static aerie_status add_split(ae_convert *c, const ae_st_tensor *t, const char *
     return AERIE_OK;
 }
 
+/* Adds queries, keys and values in one, the first two in another order of each head's rows (QUARTERS). */
+static aerie_status add_quarters(ae_convert *c, const ae_st_tensor *t, const char *to)
+{
+    const uint64_t n = t->n_dims ? t->shape[0] : 0, d = c->tower.head_dim;
+    if (t->n_dims > 2 || !n || n > UINT32_MAX || n % 3 || n / 3 != (uint64_t)c->tower.n_heads * d || d % 4)
+        return fail_shape(c, t, "queries, keys and values of heads that can be cut into quarters");
+    uint32_t *from = ae_arena_alloc(&c->arena, n, sizeof *from);
+    if (!from) return ae_convert_no_memory(c, "the order of rows");
+    for (uint64_t i = 0; i < n; i++) {
+        const uint64_t at = i % d, half = at / (d / 2), pair = at % (d / 2) / 2, part = at % 2;
+        from[i] = (uint32_t)(i < n / 3 * 2 ? i - at + pair * 4 + half * 2 + part : i);
+    }
+    const bool matrix = t->n_dims == 2;
+    return ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .rows = matrix ? n : 0,
+                                                .columns = matrix ? t->shape[1] : n, .row_from = matrix ? from : NULL,
+                                                .column_from = matrix ? NULL : from});
+}
+
+/* Adds a kernel that merges patches. */
+static aerie_status add_merger(ae_convert *c, const ae_st_tensor *t, const char *to)
+{
+    const uint64_t *s = t->shape;
+    if (t->n_dims != 4 || s[2] != s[3] || !s[2] || s[2] > 64) return fail_shape(c, t, "[n, width, m, m]");
+    return ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .rows = s[0], .columns = s[1] * s[2] * s[3],
+                                                .kernel = (uint32_t)s[2], .floating = true});
+}
+
 static aerie_status add_table(ae_convert *c, const ae_mmproj_rule *r, const ae_st_tensor *t, const char *to)
 {
     const uint64_t *s = t->shape;
     ae_convert_item item = {.name = to, .from = t, .f32 = true};
     if (t->n_dims < 2 || t->n_dims > 3) return fail_shape(c, t, "a table of positions");
     item.rows = s[t->n_dims - 2], item.columns = s[t->n_dims - 1];
-    if (t->n_dims == 3 && s[0] > 1) item.n_stack = s[0];
+    if (r->kind == AE_MMPROJ_FLAT && t->n_dims == 3) item.rows *= s[0];
+    else if (t->n_dims == 3 && s[0] > 1) item.n_stack = s[0];
     if (r->kind == AE_MMPROJ_AXES) {
         if (t->n_dims != 3 || s[1] != 2) return fail_shape(c, t, "[positions, 2, width]");
         item.n_stack = 2, item.rows = s[0], item.stack_step = s[2], item.row_step = 2 * s[2];
@@ -297,7 +371,9 @@ static aerie_status add_tensor(ae_convert *c, const ae_mmproj_rule *r, const ae_
         return add_kernel(c, r, t, second, 1);
     }
     case AE_MMPROJ_SPLIT: return add_split(c, t, to);
-    case AE_MMPROJ_TABLE: case AE_MMPROJ_AXES: return add_table(c, r, t, to);
+    case AE_MMPROJ_QUARTERS: return add_quarters(c, t, to);
+    case AE_MMPROJ_MERGER: return add_merger(c, t, to);
+    case AE_MMPROJ_TABLE: case AE_MMPROJ_FLAT: case AE_MMPROJ_AXES: return add_table(c, r, t, to);
     case AE_MMPROJ_VECTOR:
         if (is_infinite(t)) return AERIE_OK; /* a product without bounds: the file leaves them out */
         return ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .columns = t->n, .f32 = true});
@@ -397,18 +473,26 @@ static aerie_status plan_break(ae_convert *c)
                                                 .first = (uint64_t)id * t->shape[1]});
 }
 
+/* Whether a tensor belongs to what comes after the blocks that are read. */
+static bool is_after(const ae_convert *c, const char *name)
+{
+    unsigned i = 0;
+    return !strncmp(name, "tower.post_layernorm.", 21) ||
+           (sscanf(name, "tower.encoder.layers.%9u.", &i) == 1 && i >= c->tower.n_layers);
+}
+
 /* Checks that every tensor of encoder and projector was taken. SigLIP's head is only for classification, and the other
- * exceptions are
- * buffers that follow from sizes. */
+ * exceptions are buffers that follow from sizes. */
 static aerie_status check_unused(const ae_convert *c)
 {
-    static const char *const starts[] = {"tower.", "projector.", "mlp1."}, *const unneeded[] = {"tower.head.", "position_ids",
-                                                                                             "inv_freq", "rotary_"};
+    static const char *const starts[] = {"tower.", "projector.", "mlp1."}, *const unneeded[] = {
+        "tower.head.", "position_ids", "inv_freq", "rotary_", "packing_position_embedding", "pos_emb.time_weight"};
     for (size_t i = 0; i < c->n_entries; i++) {
         const ae_convert_entry *e = &c->entries[i];
         bool ours = false;
         for (size_t k = 0; k < 3; k++) ours |= strncmp(e->name, starts[k], strlen(starts[k])) == 0;
-        for (size_t k = 0; k < 4; k++) ours = ours && !strstr(e->name, unneeded[k]);
+        for (size_t k = 0; k < sizeof unneeded / sizeof *unneeded; k++) ours = ours && !strstr(e->name, unneeded[k]);
+        if (c->tower_family->features) ours = ours && !is_after(c, e->name);
         if (ours && !e->used)
             return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has no place in an mmproj file of type %s; --skip "
                            "leaves it out", c->path, e->tensor->name, c->tower.type);
@@ -491,7 +575,7 @@ static aerie_status put_limit(ae_convert_keys *k, const ae_convert *c, const cha
     if (!json_is_integer(value) && configured) value = json_object_get(c->config, configured);
     const json_int_t n = json_integer_value(value);
     json_decref(file);
-    if (n > 0 && n <= 1 << 16) ae_convert_put_u32(k, to, (uint32_t)n);
+    if (n > 0 && n <= INT32_MAX) ae_convert_put_u32(k, to, (uint32_t)n);
     return k->status;
 }
 
@@ -516,6 +600,30 @@ static aerie_status put_windows(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
+/* LLaVA: after which blocks rows are read, and LLaVA 1.6: into which grids pictures are cut, whose sides config.json has as
+ * height and width, and a file the other way round. */
+static aerie_status put_features(ae_convert_keys *k, const ae_convert *c)
+{
+    const ae_convert_tower *m = &c->tower;
+    const json_t *list = json_object_get(c->config, "image_grid_pinpoints");
+    int32_t sides[2 * AE_TOWER_GRIDS], features[8];
+    const size_t n = json_array_size(list);
+    for (uint32_t i = 0; i < m->n_features; i++) features[i] = (int32_t)m->features[i];
+    ae_convert_put_array(k, "vision.feature_layer", AE_GGUF_I32, features, m->n_features);
+    if (strcmp(m->class, "LlavaNextForConditionalGeneration")) return k->status;
+    if (n < 1 || n > AE_TOWER_GRIDS) return fail_config(c, "image_grid_pinpoints", "is not a list of 1 to 64 sizes");
+    for (size_t i = 0; i < 2 * n; i++) {
+        const json_t *pair = json_array_get(list, i / 2);
+        const json_int_t side = json_integer_value(json_array_get(pair, 1 - i % 2));
+        if (json_array_size(pair) != 2 || side < 1 || side > 1 << 20)
+            return fail_config(c, "image_grid_pinpoints", "is not a list of heights and widths");
+        sides[i] = (int32_t)side;
+    }
+    ae_convert_put_array(k, "vision.image_grid_pinpoints", AE_GGUF_I32, sides, 2 * n);
+    ae_convert_put_text(k, "vision.mm_patch_merge_type", "spatial_unpad");
+    return k->status;
+}
+
 static aerie_status put_type(ae_convert_keys *k, const ae_convert *c)
 {
     const ae_convert_tower *m = &c->tower;
@@ -525,6 +633,11 @@ static aerie_status put_type(ae_convert_keys *k, const ae_convert *c)
         AE_TRY(put_limit(k, c, NULL, "min_patches", "min_dynamic_patch", "vision.preproc_min_tiles"));
         AE_TRY(put_limit(k, c, NULL, "max_patches", "max_dynamic_patch", "vision.preproc_max_tiles"));
     }
+    if (c->tower_family->pixels) {
+        AE_TRY(put_limit(k, c, NULL, "min_pixels", NULL, "vision.image_min_pixels"));
+        AE_TRY(put_limit(k, c, NULL, "max_pixels", NULL, "vision.image_max_pixels"));
+    }
+    if (c->tower_family->features) AE_TRY(put_features(k, c));
     if (!strcmp(m->type, "qwen2.5vl_merger")) AE_TRY(put_windows(k, c));
     if (!strcmp(m->type, "qwen3vl_merger"))
         ae_convert_put_array(k, "vision.is_deepstack_layers", AE_GGUF_BOOL, m->deep, m->n_layers);
@@ -555,8 +668,8 @@ static aerie_status mmproj_keys(const ae_convert *c, ae_gguf_writer *w)
     if (m->n_heads && m->head_dim * m->n_heads != m->n_embd) ae_convert_put_u32(&k, "vision.attention.head_dim", m->head_dim);
     ae_convert_put_u32(&k, "vision.projection_dim", m->n_out);
     ae_convert_put_f32(&k, "vision.attention.layer_norm_epsilon", eps);
-    snprintf(merge, sizeof merge, "vision.%s", f->merge_to);
-    ae_convert_put_u32(&k, merge, m->merge);
+    snprintf(merge, sizeof merge, "vision.%s", f->merge_to ? f->merge_to : "");
+    if (f->merge_to) ae_convert_put_u32(&k, merge, m->merge);
     AE_TRY(put_colours(&k, c, "image_mean", unit ? 0 : -1));
     AE_TRY(put_colours(&k, c, "image_std", unit ? 1 : -1));
     return put_type(&k, c);

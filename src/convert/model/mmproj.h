@@ -23,6 +23,10 @@ typedef enum ae_mmproj_rule_kind {
     AE_MMPROJ_PIXELS,   /* [width, p * p * 3] in the order row, column, channel: a kernel */
     AE_MMPROJ_COLOURS,  /* like PIXELS, but written in the order channel, row, column */
     AE_MMPROJ_TABLE,    /* [1, n, width], [n, width] or [2, n, width], F32 */
+    AE_MMPROJ_FLAT,     /* [lines, columns, width] as [lines * columns, width], F32 */
+    AE_MMPROJ_MERGER,   /* [n, width, m, m] */
+    /* rows of queries, keys and values, of which those of each query and key [d / 4][2][2] become [2][d / 4][2] */
+    AE_MMPROJ_QUARTERS,
     AE_MMPROJ_AXES,     /* [n, 2, width] as [2, n, width], F32 */
 } ae_mmproj_rule_kind;
 
@@ -33,6 +37,7 @@ typedef struct ae_mmproj_rule {
 } ae_mmproj_rule;
 
 typedef struct ae_mmproj_family {
+    const char *encoder;    /* what vision_config must have as model_type; NULL: anything */
     const char *classes;    /* class names in `architectures`, separated by blanks */
     const char *type;       /* clip.projector_type */
     const char *blocks;     /* prefix of a block, with "%u" for its number; NULL: no blocks */
@@ -43,14 +48,17 @@ typedef struct ae_mmproj_family {
     double eps;             /* likewise */
     const char *eps_key;    /* its key in config.json; NULL: always `eps` */
     /* patches per side of a token: its key in config.json, in vision_config or at the top level, and its key in the file */
-    const char *merge_from, *merge_to;
+    const char *merge_from, *merge_to; /* merge_to NULL: n_merge, which files do not say */
     uint32_t n_merge;       /* used if config.json does not say it */
     uint32_t image_size;    /* 0: computed from the position table */
+    bool sideless;          /* the file says 0 */
+    bool pixels;            /* the file has the picture processor's limits on pixels */
+    bool features;          /* an inner block's rows are read, or those of several */
     bool breaks;            /* each line of tokens ends with the embedding of the token [IMG_BREAK] */
 } ae_mmproj_family;
 
-/* mmproj_types.c: finds the family of a class, or NULL. */
-const ae_mmproj_family *ae_mmproj_find(const char *class);
+/* mmproj_types.c: finds the family of a class and of vision_config's model_type (or NULL); NULL: there is none. */
+const ae_mmproj_family *ae_mmproj_find(const char *class, const char *encoder);
 /* Lists the classes of all families, as in "A, B, C"; freed with ae_buf_free. */
 void ae_mmproj_classes(ae_buf *out);
 

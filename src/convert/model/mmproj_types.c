@@ -118,6 +118,60 @@ static const ae_mmproj_rule qwen3[] = {
     EXACT("tower.pos_embed.weight", "v.position_embd.weight", AE_MMPROJ_TABLE), PLAIN("tower.merger.norm", "v.post_ln"),
     PLAIN("tower.merger.linear_fc1", "mm.0"), PLAIN("tower.merger.linear_fc2", "mm.2"), END};
 
+/* ---- GLM, Kimi, PaddleOCR-VL, dots.ocr, LLaVA ------------------------------------------------------------------------- */
+
+static const ae_mmproj_rule glm_block[] = {
+    PLAIN("attn.qkv", "attn_qkv"), PLAIN("attn.proj", "attn_out"), PLAIN("attn.q_norm", "attn_q_norm"),
+    PLAIN("attn.k_norm", "attn_k_norm"), PLAIN("norm1", "ln1"), PLAIN("norm2", "ln2"), PLAIN("mlp.gate_proj", "ffn_gate"),
+    PLAIN("mlp.up_proj", "ffn_up"), PLAIN("mlp.down_proj", "ffn_down"), END};
+static const ae_mmproj_rule glm[] = {
+    EXACT("tower.patch_embed.proj.weight", "v.patch_embd.weight", AE_MMPROJ_FRAMES),
+    EXACT("tower.patch_embed.proj.bias", "v.patch_embd.bias", AE_MMPROJ_F32),
+    EXACT("tower.embeddings.position_embedding.weight", "v.position_embd.weight", AE_MMPROJ_TABLE),
+    PLAIN("tower.post_conv_layernorm", "v.norm_embd"), PLAIN("tower.post_layernorm", "v.post_ln"),
+    EXACT("tower.downsample.weight", "mm.patch_merger.weight", AE_MMPROJ_MERGER),
+    EXACT("tower.downsample.bias", "mm.patch_merger.bias", AE_MMPROJ_F32), PLAIN("tower.merger.proj", "mm.model.fc"),
+    PLAIN("tower.merger.post_projection_norm", "mm.post_norm"), PLAIN("tower.merger.gate_proj", "mm.gate"),
+    PLAIN("tower.merger.up_proj", "mm.up"), PLAIN("tower.merger.down_proj", "mm.down"), END};
+
+#define KIMI_BLOCK                                                                                            \
+    PLAIN("wo", "attn_out"), PLAIN("norm0", "ln1"), PLAIN("norm1", "ln2"), PLAIN("mlp.fc0", "ffn_up"),            \
+        PLAIN("mlp.fc1", "ffn_down")
+#define KIMI                                                                                    \
+    EXACT("tower.patch_embed.proj.weight", "v.patch_embd.weight", AE_MMPROJ_KERNEL),            \
+        EXACT("tower.patch_embed.proj.bias", "v.patch_embd.bias", AE_MMPROJ_F32),               \
+        PLAIN("tower.encoder.final_layernorm", "v.post_ln"), PLAIN("projector.pre_norm", "mm.input_norm")
+
+static const ae_mmproj_rule kimivl_block[] = {{"wqkv", "attn_%c", AE_MMPROJ_SPLIT, false}, KIMI_BLOCK, END};
+static const ae_mmproj_rule kimivl[] = {
+    KIMI, EXACT("tower.patch_embed.pos_emb.weight", "v.position_embd.weight", AE_MMPROJ_FLAT),
+    PLAIN("projector.linear_1", "mm.1"), PLAIN("projector.linear_2", "mm.2"), END};
+static const ae_mmproj_rule kimik25_block[] = {{"wqkv", "attn_qkv", AE_MMPROJ_QUARTERS, false}, KIMI_BLOCK, END};
+static const ae_mmproj_rule kimik25[] = {
+    KIMI, EXACT("tower.patch_embed.pos_emb.weight", "v.position_embd.weight", AE_MMPROJ_TABLE),
+    PLAIN("projector.proj.0", "mm.1"), PLAIN("projector.proj.2", "mm.2"), END};
+
+static const ae_mmproj_rule paddle[] = {SIGLIP(AE_MMPROJ_KERNEL), PLAIN("projector.pre_norm", "mm.input_norm"),
+                                        PLAIN("projector.linear_1", "mm.1"), PLAIN("projector.linear_2", "mm.2"), END};
+
+static const ae_mmproj_rule dots_block[] = {
+    {"attn.qkv", "attn_%c", AE_MMPROJ_SPLIT, false}, PLAIN("attn.proj", "attn_out"), PLAIN("norm1", "ln1"),
+    PLAIN("norm2", "ln2"), PLAIN("mlp.fc1", "ffn_gate"), PLAIN("mlp.fc2", "ffn_down"), PLAIN("mlp.fc3", "ffn_up"), END};
+static const ae_mmproj_rule dots[] = {
+    EXACT("tower.patch_embed.patchifier.proj.weight", "v.patch_embd.weight", AE_MMPROJ_KERNEL),
+    EXACT("tower.patch_embed.patchifier.proj.bias", "v.patch_embd.bias", AE_MMPROJ_F32),
+    PLAIN("tower.patch_embed.patchifier.norm", "v.pre_ln"), PLAIN("tower.post_trunk_norm", "mm.post_norm"),
+    PLAIN("tower.merger.ln_q", "mm.input_norm"), PLAIN("tower.merger.mlp.0", "mm.0"), PLAIN("tower.merger.mlp.2", "mm.2"), END};
+
+/* the norm after the last block is not used, since rows are read before it */
+static const ae_mmproj_rule llava[] = {
+    EXACT("tower.embeddings.class_embedding", "v.class_embd", AE_MMPROJ_VECTOR),
+    EXACT("tower.embeddings.patch_embedding.weight", "v.patch_embd.weight", AE_MMPROJ_KERNEL),
+    EXACT("tower.embeddings.patch_embedding.bias", "v.patch_embd.bias", AE_MMPROJ_F32),
+    EXACT("tower.embeddings.position_embedding.weight", "v.position_embd.weight", AE_MMPROJ_TABLE),
+    PLAIN("tower.pre_layrnorm", "v.pre_ln"), PLAIN("projector.linear_1", "mm.0"), PLAIN("projector.linear_2", "mm.2"),
+    EXACT("image_newline", "model.image_newline", AE_MMPROJ_VECTOR), END};
+
 /* Pixtral's and Qwen's code fixes the epsilon of norms. */
 static const ae_mmproj_family families[] = {
     {.classes = "Gemma3ForConditionalGeneration", .type = "gemma3", .blocks = "tower.encoder.layers.%u.", .rules = gemma3,
@@ -130,6 +184,34 @@ static const ae_mmproj_family families[] = {
     {.classes = "Gemma4UnifiedForConditionalGeneration", .type = "gemma4uv", .rules = gemma4uv, .eps = 1e-6,
      .eps_key = "rms_norm_eps", .merge_from = "pooling_kernel_size", .merge_to = "projector.scale_factor", .n_merge = 3,
      .image_size = 224},
+    {.classes = "Glm4vForConditionalGeneration Glm4vMoeForConditionalGeneration GlmOcrForConditionalGeneration",
+     .type = "glm4v", .blocks = "tower.blocks.%u.", .rules = glm, .block_rules = glm_block, .activation = "silu",
+     .activation_key = "hidden_act", .n_heads = 12, .eps = 1e-5, .eps_key = "rms_norm_eps", .merge_from = "spatial_merge_size",
+     .merge_to = "spatial_merge_size", .n_merge = 2, .image_size = 336},
+    {.classes = "KimiVLForConditionalGeneration", .type = "kimivl", .blocks = "tower.encoder.blocks.%u.", .rules = kimivl,
+     .block_rules = kimivl_block, .activation = "gelu_pytorch_tanh", .n_heads = 16, .eps = 1e-5,
+     .merge_to = "projector.scale_factor", .n_merge = 2, .image_size = 896},
+    {.classes = "KimiK25ForConditionalGeneration", .type = "kimik25", .blocks = "tower.encoder.blocks.%u.", .rules = kimik25,
+     .block_rules = kimik25_block, .activation = "gelu_pytorch_tanh", .n_heads = 16, .eps = 1e-5,
+     .merge_to = "projector.scale_factor", .n_merge = 2, .image_size = 896},
+    {.classes = "PaddleOCRVLForConditionalGeneration", .type = "paddleocr", .blocks = "tower.encoder.layers.%u.",
+     .rules = paddle, .block_rules = siglip_block, .activation = "gelu_pytorch_tanh", .activation_key = "hidden_act",
+     .n_heads = 16, .eps = 1e-6, .eps_key = "layer_norm_eps", .n_merge = 2, .pixels = true},
+    {.classes = "DotsOCRForCausalLM", .type = "dots_ocr", .blocks = "tower.blocks.%u.", .rules = dots,
+     .block_rules = dots_block, .activation = "silu", .n_heads = 12, .eps = 1e-5, .eps_key = "rms_norm_eps",
+     .merge_from = "spatial_merge_size", .merge_to = "projector.scale_factor", .n_merge = 2, .sideless = true, .pixels = true},
+    {.classes = "LightOnOCRForConditionalGeneration LightOnOcrForConditionalGeneration", .type = "lightonocr",
+     .blocks = "tower.transformer.layers.%u.", .rules = pixtral, .block_rules = pixtral_block, .activation = "silu",
+     .activation_key = "hidden_act", .n_heads = 16, .eps = 1e-5, .merge_from = "spatial_merge_size",
+     .merge_to = "spatial_merge_size", .n_merge = 2, .image_size = 1540},
+    {.encoder = "clip_vision_model", .classes = "LlavaForConditionalGeneration LlavaNextForConditionalGeneration",
+     .type = "mlp", .blocks = "tower.encoder.layers.%u.", .rules = llava, .block_rules = siglip_block,
+     .activation = "quick_gelu", .activation_key = "hidden_act", .n_heads = 12, .eps = 1e-5, .eps_key = "layer_norm_eps",
+     .n_merge = 1, .features = true},
+    {.encoder = "siglip_vision_model", .classes = "LlavaForConditionalGeneration LlavaNextForConditionalGeneration",
+     .type = "mlp", .blocks = "tower.encoder.layers.%u.", .rules = llava, .block_rules = siglip_block,
+     .activation = "gelu_pytorch_tanh", .activation_key = "hidden_act", .n_heads = 12, .eps = 1e-6,
+     .eps_key = "layer_norm_eps", .n_merge = 1, .features = true},
     {.classes = "Idefics3ForConditionalGeneration SmolVLMForConditionalGeneration", .type = "idefics3",
      .blocks = "tower.encoder.layers.%u.", .rules = idefics3, .block_rules = siglip_block, .activation = "gelu_pytorch_tanh",
      .activation_key = "hidden_act", .n_heads = 16, .eps = 1e-6, .eps_key = "layer_norm_eps", .merge_from = "scale_factor",
@@ -166,10 +248,11 @@ static const ae_mmproj_family families[] = {
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 
-const ae_mmproj_family *ae_mmproj_find(const char *class)
+const ae_mmproj_family *ae_mmproj_find(const char *class, const char *encoder)
 {
     const size_t n = strlen(class);
     for (size_t i = 0; i < N_FAMILIES; i++) {
+        if (families[i].encoder && (!encoder || strcmp(families[i].encoder, encoder))) continue;
         for (const char *at = families[i].classes; *at; at += *at == ' ') {
             const size_t n_word = strcspn(at, " ");
             if (n_word == n && memcmp(at, class, n) == 0) return &families[i];
