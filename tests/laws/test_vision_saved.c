@@ -263,6 +263,24 @@ static aerie_status try_bytes(const uint8_t *data, size_t n, aerie_error *why)
     return status;
 }
 
+/* The same in a session that holds rows of pictures: the ids in a file must not stand for them. */
+static void refuse_prefix(const uint8_t *data, size_t n)
+{
+    aerie_error error = {0};
+    answer a = {0};
+    aerie_task *task;
+    asked one;
+    size_t n_loaded = 0;
+    ask(&one, 2, false);
+    aerie_session *session = open_session(models[0], &(how){.n_batch = 64, .n_threads = 1, .n_seqs = 1});
+    need(aerie_session_submit(session, &one.request, &task, &error), &error);
+    assert_true(steps(session, task, 2, &a));
+    assert_int_not_equal(aerie_session_prefix_load(session, 0, data, n, &n_loaded, &error), AERIE_OK);
+    assert_true(error.text[0] && !n_loaded);
+    aerie_task_free(task);
+    aerie_session_free(session);
+}
+
 /* Every word of MEDIA, and some of ROWS, TOKENS and others, with each of some values; the checksum is right. */
 static void damage_is_refused(void **state)
 {
@@ -302,6 +320,18 @@ static void damage_is_refused(void **state)
         ae_sections_seal(copy, n);
         assert_int_not_equal(try_bytes(copy, n, &error), AERIE_OK);
     }
+    /* neither list, though the tokens have ids of rows: those of rows that this session may or may not hold */
+    memcpy(copy, data, n);
+    for (uint32_t s = 0; s < sections.n; s++) {
+        const uint32_t optional = 99 + s, flags = AE_SECTION_OPTIONAL;
+        const size_t head = (size_t)(sections.list[s].data - data) - 16;
+        if (sections.list[s].type != MEDIA && sections.list[s].type != ROWS) continue;
+        memcpy(copy + head, &optional, 4);
+        memcpy(copy + head + 4, &flags, 4);
+    }
+    ae_sections_seal(copy, n);
+    assert_int_not_equal(try_bytes(copy, n, &error), AERIE_OK);
+    refuse_prefix(copy, n);
     free(copy);
     aerie_free(data);
 }
