@@ -46,6 +46,13 @@ class Python(unittest.TestCase):
                     self.assertEqual(session.n_ctx, 256)
             self.assertGreaterEqual(model.info["n_vocab"], 100)
 
+    def test_errors_name_the_field(self):
+        with self.aerie.Model(self.path) as model, model.session(n_ctx=256, n_threads=1) as session:
+            for kind, field, value in ((TypeError, "n_predict", "x"), (TypeError, "temperature", "hot"),
+                                       (TypeError, "top_k", 1.5), (OverflowError, "n_logprobs", -1), (ValueError, "temperature", -1)):
+                with self.assertRaisesRegex(kind, f"^{field}={value!r}: "):
+                    session.generate("a", **{field: value})
+
     def test_stream_and_statistics(self):
         with self.aerie.Model(self.path) as model, model.session(n_ctx=256, n_threads=1) as session:
             tokens = list(session.stream("a b a b a b a b", n_predict=60, temperature=0.0, ignore_eos=True, n_logprobs=1))
