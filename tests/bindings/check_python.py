@@ -49,7 +49,8 @@ class Python(unittest.TestCase):
     def test_errors_name_the_field(self):
         with self.aerie.Model(self.path) as model, model.session(n_ctx=256, n_threads=1) as session:
             for kind, field, value in ((TypeError, "n_predict", "x"), (TypeError, "temperature", "hot"),
-                                       (TypeError, "top_k", 1.5), (OverflowError, "n_logprobs", -1), (ValueError, "temperature", -1)):
+                                       (TypeError, "top_k", 1.5), (OverflowError, "n_logprobs", -1),
+                                       (ValueError, "temperature", -1)):
                 with self.assertRaisesRegex(kind, f"^{field}={value!r}: "):
                     session.generate("a", **{field: value})
 
