@@ -120,7 +120,7 @@ class Page:
             raise Failure(f"{code}: {details.get('exception', {}).get('description', details['text'])}")
         return result["result"].get("value")
 
-    def wait(self, code, seconds=20):
+    def wait(self, code, seconds=300):
         end = time.monotonic() + seconds
         while not self.js(code):
             if time.monotonic() > end:
