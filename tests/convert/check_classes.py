@@ -399,7 +399,8 @@ def rwkv7_tensors(f, low_rank, place, names, whole):
         for x in ("k_k", "k_a", "r_k"):
             out[own + x] = t.pop(f"time_mix_{x}.weight")
         out[own + "r_k"] = shaped(out[own + "r_k"], 2, 64)
-        out[at + "ffn.x_k"] = t.pop("channel_mix_lerp_k.weight")
+        if "channel_mix_lerp_k.weight" in t:
+            out[at + "ffn.x_k"] = t.pop("channel_mix_lerp_k.weight")
     for part in "012":  # what the converter puts in place of values that are not mixed
         f.tensors[f"blk.0.time_mix_v{part}.weight"] = f.tensors[f"blk.0.time_mix_a{part}.weight"]
     return take_apart(f, {**RWKV, **names}, whole, place, change)
@@ -427,6 +428,38 @@ def rwkv7_raw(f):
     return rwkv_folder(f, "Rwkv7ForCausalLM", head_size=64, layer_norm_epsilon=1e-5, intermediate_size=None,
                        lora_rank_decay=12, lora_rank_gate=20, lora_rank_iclr=8, lora_rank_value_residual_mix=10), \
         rwkv7_tensors(f, low_rank, "model.blocks.{}.", names, whole)
+
+
+def qrwkv(f):
+    def moved(blocks):  # from w, k, v, r, g to r, k, v, w, g
+        return joined(*[blocks[i] for i in (3, 1, 2, 0, 4)])
+
+    def change(out, at, t, i):
+        own = at + "self_attn."
+        w1, w2 = t.pop("time_mix_w1.weight"), t.pop("time_mix_w2.weight")
+        out[own + "time_maa_w1"] = turned(moved([rows_of(w1, range(8 * i, 8 * i + 8)) for i in range(5)]))
+        out[own + "time_maa_w2"] = turned(moved([(([1, *s]), x) for s, x in layers_of(w2)]))
+        for x in ("w1", "w2"):
+            out[f"{own}time_decay_{x}"] = turned(t.pop(f"time_mix_decay_{x}.weight"))
+        out[own + "time_decay"] = shaped(t.pop("time_mix_decay.weight"), 1, 1, 64)
+        out[own + "time_maa_x"] = shaped(t.pop("time_mix_lerp_x.weight"), 1, 1, 64)
+        for x, lerp in zip("wkvrg", layers_of(t.pop("time_mix_lerp_fused.weight"))):
+            out[f"{own}time_maa_{x}"] = shaped(lerp, 1, 1, 64)
+    names = {f"time_mix_{x}": f"self_attn.{y}" for x, y in (("receptance", "q_proj"), ("key", "k_proj"), ("value", "v_proj"),
+                                                           ("output", "o_proj"), ("gate", "gate"))}
+    head = f["embedding_length"] // f["wkv.head_size"]
+    return common(f, "RWKV6Qwen2ForCausalLM", num_attention_heads=head, lora_rank_tokenshift=8, lora_rank_decay=12), \
+        take_apart(f, names, change=change)
+
+
+def arwkv7(f):
+    def low_rank(out, own, x, part, w):
+        out[f"{own}{x}{part}"] = shaped(w, 1, 1, 128) if part == "0" else turned(w)
+    names = {k: v.replace("attention", "self_attn.time_mixer") for k, v in RWKV.items() if k.startswith("time_mix")}
+    tensors = rwkv7_tensors(f, low_rank, "model.layers.{}.", names, {})
+    tensors = {k.replace(".attn.", ".self_attn.time_mixer."): w for k, w in tensors.items()}
+    return common(f, "RwkvHybridForCausalLM", num_attention_heads=2, num_key_value_heads=2, head_size=f["wkv.head_size"],
+                  wkv_version=7, wkv_has_gate=True), tensors
 
 
 T5 = {"attn_norm": "0.layer_norm", "attn_rel_b": "0.SelfAttention.relative_attention_bias",
@@ -888,7 +921,7 @@ CASES = {"dream": dream, "llada": llada, "llada-moe": llada_moe, "rnd1": rnd1, "
          "minimax-m3": minimax_m3, "minimax-m3-local": minimax_m3, "kimi-k3": kimi_k3, "kimi-k3-plain": kimi_k3,
          "bailingmoe3": bailing3, "bailingmoe3-clamped": bailing3, "deepseek4": deepseek4, "deepseek4-mtp": deepseek4,
          "t5": t5, "t5-flan": t5, "t5-umt5": t5, "t5encoder": t5, "t5encoder-relu": t5, "rwkv6": rwkv6, "rwkv7": rwkv7,
-         "rwkv7 raw": rwkv7_raw,
+         "rwkv7 raw": rwkv7_raw, "rwkv6qwen2": qrwkv, "arwkv7": arwkv7,
          "hy_v4": hy4, "hy_v4-dense": hy4, "plamo2": plamo2, "talkie": talkie,
          "glm5-next": glm5_next, "qwen4exp": qwen4, "qwen4exp-mtp": qwen4,
          "graniteswitch": granite_switch, "dots3note": dots3, "dots3note-mtp": dots3,

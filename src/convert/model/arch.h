@@ -176,6 +176,8 @@ aerie_status ae_convert_tensors_deepseek4(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_begin_rwkv(ae_convert *c);
 aerie_status ae_convert_keys_rwkv(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_rwkv6(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_begin_rwkv_hybrid(ae_convert *c);
+aerie_status ae_convert_tensors_rwkv6qwen2(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_tensors_rwkv7(ae_convert *c, uint32_t layer);
 
 aerie_status ae_convert_begin_hy4(ae_convert *c);

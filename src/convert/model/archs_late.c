@@ -95,6 +95,16 @@ static const ae_convert_rule rwkv6[] = {
         EXACT("attention." x "1", "time_mix_" x "1.weight", TURNED),                                                           \
         EXACT("attention." x "2", "time_mix_" x "2.weight", TURNED),                                                           \
         EXACT("attention." x "0", "time_mix_" x "0.weight", VECTOR)
+/* QRWKV: RWKV 6 under the names of a transformer's attention. */
+static const ae_convert_rule rwkv6qwen2[] = {
+    PLAIN("attention.q_proj", "time_mix_receptance"), PLAIN("attention.k_proj", "time_mix_key"),
+    PLAIN("attention.v_proj", "time_mix_value"), PLAIN("attention.o_proj", "time_mix_output"),
+    PLAIN("attention.gate", "time_mix_gate"), PLAIN("attention.ln_x", "time_mix_ln"),
+    EXACT("attention.time_maa_x", "time_mix_lerp_x.weight", VECTOR),
+    EXACT("attention.time_decay", "time_mix_decay.weight", VECTOR),
+    EXACT("attention.time_decay_w1", "time_mix_decay_w1.weight", TURNED),
+    EXACT("attention.time_decay_w2", "time_mix_decay_w2.weight", TURNED), END,
+};
 static const ae_convert_rule rwkv7[] = {
     RWKV_NORMS, RWKV_MATRICES, PLAIN("attention.g_norm", "time_mix_ln"), PLAIN("attention.r_proj", "time_mix_receptance"),
     PLAIN("attention.k_proj", "time_mix_key"), PLAIN("attention.v_proj", "time_mix_value"),
@@ -344,6 +354,24 @@ const ae_convert_arch ae_convert_late_archs[] = {
      .rules = rwkv7,
      .keys = rwkv_keys,
      .begin = ae_convert_begin_rwkv,
+     .more_keys = ae_convert_keys_rwkv,
+     .more_tensors = ae_convert_tensors_rwkv7},
+    {.classes = "RWKV6Qwen2ForCausalLM",
+     .arch = "rwkv6qwen2",
+     .flags = AE_ARCH_NO_ROPE | AE_ARCH_OWN_HEADS,
+     .parts = rwkv_parts,
+     .rules = rwkv6qwen2,
+     .keys = rwkv_keys,
+     .begin = ae_convert_begin_rwkv_hybrid,
+     .more_keys = ae_convert_keys_rwkv,
+     .more_tensors = ae_convert_tensors_rwkv6qwen2},
+    {.classes = "RwkvHybridForCausalLM",
+     .arch = "arwkv7",
+     .flags = AE_ARCH_NO_ROPE | AE_ARCH_OWN_HEADS,
+     .parts = rwkv_parts,
+     .rules = rwkv7,
+     .keys = rwkv_keys,
+     .begin = ae_convert_begin_rwkv_hybrid,
      .more_keys = ae_convert_keys_rwkv,
      .more_tensors = ae_convert_tensors_rwkv7},
     {.classes = "HYV4ForCausalLM",

@@ -404,6 +404,17 @@ aerie_status ae_convert_begin_rwkv(ae_convert *c)
     return AERIE_OK;
 }
 
+/* RWKV in the place of a transformer's attention (QRWKV, ARWKV); its heads have a size of their own. */
+aerie_status ae_convert_begin_rwkv_hybrid(ae_convert *c)
+{
+    uint32_t version = 7;
+    AE_TRY(ae_convert_u32(c, "wkv_version", 0, INT32_MAX, &version));
+    if (strcmp(c->arch->arch, "arwkv7") == 0 && version != 7) return fail_other(c, "wkv_version", "7");
+    if (json_object_set_new(values_of(c), "max_position_embeddings", json_integer(1048576)))
+        return ae_convert_no_memory(c, "the configuration");
+    return AERIE_OK;
+}
+
 static uint32_t rows_of(const ae_convert *c, const char *name, bool columns)
 {
     const ae_st_tensor *t = ae_convert_look(c, name);
@@ -420,9 +431,17 @@ aerie_status ae_convert_keys_rwkv(ae_convert_keys *k, const ae_convert *c)
                                                                                "a_lora.lora.0.weight", "a1"},
                  {"attention.value_residual_mix_lora_rank", "v_lora.lora.0.weight", "v1"},
                  {"attention.gate_lora_rank", "g_lora.lora.0.weight", "g1"}};
+    const bool early = strncmp(c->arch->arch, "rwkv6", 5) == 0;
+    uint32_t n_ff = rows_of(c, "layers.0.feed_forward.key.weight", false);
+    if (!n_ff) n_ff = rows_of(c, "layers.0.mlp.gate_proj.weight", false);
     ae_convert_put_u32(k, "attention.head_count", 0);
-    ae_convert_put_u32(k, "feed_forward_length", rows_of(c, "layers.0.feed_forward.key.weight", false));
-    if (strcmp(c->arch->arch, "rwkv6") == 0) {
+    ae_convert_put_u32(k, "feed_forward_length", n_ff);
+    if (c->arch->begin == ae_convert_begin_rwkv_hybrid) {
+        ae_convert_put_u32(k, "token_shift_count", 1);
+        if (early) ae_convert_put_u32(k, "wkv.head_size", c->model.n_embd / c->model.n_heads);
+        if (early) ae_convert_put_u32(k, "attention.head_count_kv", c->model.n_kv_heads);
+    }
+    if (early) {
         ae_convert_put_u32(k, "time_mix_extra_dim", rows_of(c, "layers.0.attention.time_maa_w1", true) / 5);
         ae_convert_put_u32(k, "time_decay_extra_dim", rows_of(c, "layers.0.attention.time_decay_w1", true));
         return k->status;
@@ -503,6 +522,45 @@ aerie_status ae_convert_tensors_rwkv6(ae_convert *c, uint32_t layer)
     return add_lerp(c, layer, lerp, 5);
 }
 
+/* The inputs of QRWKV's low-rank projections come in the order r, k, v, w, g; files have w, k, v, r, g. */
+aerie_status ae_convert_tensors_rwkv6qwen2(ae_convert *c, uint32_t layer)
+{
+    static const char *const lerp[] = {"time_maa_w", "time_maa_k", "time_maa_v", "time_maa_r", "time_maa_g"};
+    static const uint32_t from[] = {3, 1, 2, 0, 4};
+    const uint64_t e = c->model.n_embd;
+    char name[64], to[48];
+    snprintf(name, sizeof name, "layers.%u.attention.time_maa_w1", layer);
+    const ae_st_tensor *first = ae_convert_take(c, name);
+    snprintf(name, sizeof name, "layers.%u.attention.time_maa_w2", layer);
+    const ae_st_tensor *second = ae_convert_take(c, name);
+    if (!first || !second) return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s or _w1 is missing", c->path, name);
+    const uint64_t n = first->n_dims == 2 ? first->shape[1] / 5 : 0;
+    AE_TRY(ae_convert_check_shape(c, first, e, 5 * n, "by config.json"));
+    if (second->n_dims != 3 || second->shape[0] != 5 || second->shape[1] != n || second->shape[2] != e ||
+        second->dtype >= AE_ST_DTYPE_COUNT)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s must be 5 matrices of %llu rows of %llu numbers", c->path,
+                       second->name, (unsigned long long)n, (unsigned long long)e);
+    uint32_t *order = ae_arena_alloc(&c->arena, 5 * n, sizeof *order);
+    ae_st_tensor *views = ae_arena_alloc(&c->arena, 5, sizeof *views);
+    const ae_st_tensor **parts = ae_arena_alloc(&c->arena, 5, sizeof *parts);
+    if (!order || !views || !parts) return ae_convert_no_memory(c, "the order of rows");
+    for (uint64_t r = 0; r < 5 * n; r++) order[r] = (uint32_t)(from[r / n] * n + r % n);
+    for (uint32_t i = 0; i < 5; i++) {
+        views[i] = *second;
+        views[i].n = n * e;
+        views[i].bytes = second->bytes / 5;
+        views[i].data = second->data + from[i] * views[i].bytes;
+        parts[i] = &views[i];
+    }
+    snprintf(to, sizeof to, "blk.%u.time_mix_w1.weight", layer);
+    AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = to, .from = first, .rows = 5 * n, .columns = e, .row_step = 1,
+                                                .step = 5 * n, .row_from = order, .f32 = true}));
+    snprintf(to, sizeof to, "blk.%u.time_mix_w2.weight", layer);
+    AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = to, .parts = parts, .n_stack = 5, .rows = e, .columns = n,
+                                                .row_step = 1, .step = e, .f32 = true}));
+    return add_lerp(c, layer, lerp, 5);
+}
+
 /* Adds tensors for mixing values to the first layer, where nothing uses them, because programs expect them: copies of those of
  * the
  * learning rate. */
@@ -542,12 +600,14 @@ aerie_status ae_convert_tensors_rwkv7(ae_convert *c, uint32_t layer)
 {
     static const char *const lerp[] = {"x_r", "x_w", "x_k", "x_v", "x_a", "x_g"};
     const ae_st_tensor *all;
+    bool gated = true;
     char name[64];
     if (!layer) AE_TRY(add_ends(c));
     AE_TRY(add_values(c, layer));
     snprintf(name, sizeof name, "layers.%u.attention.x_x", layer);
     all = ae_convert_take(c, name);
-    if (!all) return add_lerp(c, layer, lerp, 6);
+    AE_TRY(ae_convert_bool(c, "wkv_has_gate", &gated, NULL));
+    if (!all) return add_lerp(c, layer, lerp, gated ? 6 : 5);
     if (all->n != 6 * (uint64_t)c->model.n_embd) return ae_convert_check_shape(c, all, 6, c->model.n_embd, "by config.json");
     snprintf(name, sizeof name, "blk.%u.time_mix_lerp_fused.weight", layer);
     return ae_convert_add(c, &(ae_convert_item){.name = name, .from = all, .n_stack = 6, .rows = 1, .columns = c->model.n_embd,
