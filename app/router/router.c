@@ -221,6 +221,7 @@ static const serve_route routes[] = {
     {"POST", "/api/push", router_ask, SERVE_FOR_KEYS},
     {"POST", "/api/create", router_ask, SERVE_FOR_KEYS},
     {"POST", "/api/copy", router_ask, SERVE_FOR_KEYS},
+    {"DELETE", "/api/delete", router_ask, SERVE_FOR_KEYS},
     {"POST", "/v1/completions", router_forward, SERVE_FOR_KEYS},
     {"POST", "/v1/chat/completions", router_forward, SERVE_FOR_KEYS},
     {"POST", "/chat/completions", router_forward, SERVE_FOR_KEYS},
