@@ -654,6 +654,8 @@ static int settle(app_options *options)
     if (options->model_params.mmap && options->model_params.no_mmap) {
         return app_error(APP_USAGE, "--mmap and --no-mmap exclude each other");
     }
+    if (options->serve.image_process && options->serve.no_image_process)
+        return app_error(APP_USAGE, "--image-process and --no-image-process exclude each other");
     if ((options->run.prompt_cache_all || options->run.prompt_cache_ro) && !options->run.prompt_cache)
         return app_error(APP_USAGE, "%s needs --prompt-cache FILE",
                          options->run.prompt_cache_all ? "--prompt-cache-all" : "--prompt-cache-ro");

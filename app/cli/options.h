@@ -155,7 +155,7 @@ typedef struct app_serve_options {
     int32_t sleep_idle; /* seconds without use before a model is unloaded; -1: never */
     bool lora_idle; /* adapters are loaded but off, until a request or POST /lora-adapters turns them on */
     bool context_shift; /* drops the oldest turns of conversations that are too long */
-    bool no_page, no_slots, no_metrics, no_access_log, no_prefill, image_url_http, image_process;
+    bool no_page, no_slots, no_metrics, no_access_log, no_prefill, image_url_http, image_process, no_image_process;
 } app_serve_options;
 
 /* Options that only `aerie router` takes. */

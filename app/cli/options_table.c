@@ -449,8 +449,10 @@ static const app_option options[] = {
      "maximum size of a request's body (default: 8, or 64 where a model reads images)"},
     {"--max-images", "N", APP_U32, APP_SERVE, AT(serve.max_images), 1, 1024, "Server", "maximum number of images in a request"},
     {"--image-process", NULL, APP_FLAG, APP_SERVE, AT(serve.image_process), 0, 0, "Server",
-     "decode each image in a separate process, which can open nothing and has limits of memory and time: for images of "
-     "strangers"},
+     "decode each image in a separate process, which can open nothing and has limits of memory and time. It is the default "
+     "with --image-url-hosts and with a --host that other machines reach"},
+    {"--no-image-process", NULL, APP_FLAG, APP_SERVE, AT(serve.no_image_process), 0, 0, "Server",
+     "decode images in the server itself"},
     {"--image-url-hosts", "LIST", APP_TEXT, APP_SERVE, AT(serve.image_url_hosts), 0, 0, "Server",
      "hosts from which the server fetches images that requests give by https: URLs: names separated by commas, *.NAME for all "
      "below NAME, NAME:PORT for another port than 443. Never from private addresses, nor after redirects to other hosts "

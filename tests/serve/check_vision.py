@@ -181,6 +181,16 @@ class Vision(unittest.TestCase):
             for task in glob.glob(f"/proc/{s.process.pid}/task/*/children"): # none is left
                 with open(task, encoding="ascii") as f:
                     self.assertEqual(f.read(), "")
+        for options, apart in (((), False), (("--host", "0.0.0.0"), True), (("--image-url-hosts", "a.example"), True),
+                               (("--host", "0.0.0.0", "--no-image-process"), False)):
+            with self.server(*options) as s:
+                self.assertEqual(self.text(s, part(png(1)), text), want)
+                with open(f"/proc/{s.process.pid}/stat", encoding="ascii") as f:
+                    faults = f.read().rsplit(")", 1)[1].split()[8]  # page faults of children that have ended
+                self.assertEqual(int(faults) > 0, apart, options)
+        both = subprocess.run([rig.AERIE, "serve", "-m", at("none.gguf"), "--image-process", "--no-image-process"],
+                              capture_output=True, text=True)
+        self.assertEqual((both.returncode, "exclude each other" in both.stderr), (2, True), both.stderr)
         empty = subprocess.run([rig.AERIE, "--decode-image"], input=b"", capture_output=True)
         self.assertEqual((empty.returncode, empty.stdout), (1, b""))
 

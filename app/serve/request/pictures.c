@@ -99,6 +99,14 @@ static bool may_take(void *user, size_t bytes)
     return true;
 }
 
+/* Whether images are decoded in processes of their own: those that may come from strangers, unless options say otherwise. */
+static bool decodes_apart(const serve_server *server)
+{
+    const app_serve_options *o = server->o;
+    if (o->image_process || o->no_image_process) return !o->no_image_process;
+    return !server->loopback || o->image_url_hosts;
+}
+
 static bool add_image(serve_ask *ask, const uint8_t *data, size_t n, const char *where, serve_error *error)
 {
     aerie_image_limits limits = aerie_image_limits_default();
@@ -111,7 +119,7 @@ static bool add_image(serve_ask *ask, const uint8_t *data, size_t n, const char 
     limits.max_memory = reserve(ask->use);
     if (!limits.max_memory) return serve_fail_memory(error);
     taking t = {.ask = ask};
-    const aerie_status status = ask->model->server->o->image_process
+    const aerie_status status = decodes_apart(ask->model->server)
                                     ? apart_decode(&image, data, n, &limits, is_wanted, may_take, &t, &why)
                                     : aerie_image_read(&image, data, n, &limits, &why);
     serve_use_drop(ask->use, limits.max_memory + t.counted);
