@@ -3,10 +3,9 @@
  * A unit consists of the prompts of a group that are answered at once. Its prompts are first put into the caches of all
  * sessions. Then each repetition answers them plainly and with every drafter, one after another, or (--in-turns) with every
  * drafter in alternation with plain decoding, pass by pass, so that changes of the machine's clock affect all alike. Figures
- * are
- * of generation alone: tokens per second of wall-clock time, as medians over the repetitions. The first plain answer to a
- * prompt
- * at a temperature is the reference with which all others are compared, including those with other numbers of sequences. */
+ * are of generation alone: tokens per second of wall-clock time, as medians over the repetitions. The first plain answer to a
+ * prompt at a temperature is the reference with which all others are compared, including those with other numbers of
+ * sequences. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,8 +87,7 @@ static aerie_session *session_at(const bench_spec *b, size_t i)
 }
 
 /* Puts the prompts into the caches of session i. In turns, session 0 generates whole answers, so that the reference exists
- * before
- * anything is compared with it. */
+ * before anything is compared with it. */
 static int warm(const bench_spec *b, unit *u, size_t i)
 {
     const bool whole = b->options.bench.in_turns && !i;

@@ -20,12 +20,10 @@ typedef struct bench_prompts {
 } bench_prompts;
 
 /* Reads the prompts of --prompts, filtered by --groups, --held-out and --per-group; else those of -p or --prompts-file; else a
- * few
- * built-in ones. */
+ * few built-in ones. */
 int bench_prompts_read(bench_prompts *prompts, const app_options *options);
 /* Inserts the same n > 0 tokens into each prompt, after its BOS token: tokens of the file `text`, or of the prompts, repeated.
- * Called
- * after app_prompts_encode. */
+ * Called after app_prompts_encode. */
 int bench_prompts_lengthen(bench_prompts *prompts, const app_models *models, uint32_t n, const char *text);
 void bench_prompts_free(bench_prompts *prompts);
 

@@ -56,8 +56,7 @@ static int once(speed *s, const int32_t *tokens, size_t n, uint32_t n_predict, a
 }
 
 /* Measures tokens per second of one run. tokens [n_depth + those of the test]; the first n_depth are in the cache already, or
- * are put
- * there without being timed. */
+ * are put there without being timed. */
 static int run_once(speed *s, const speed_test *t, int32_t *tokens, double *rate)
 {
     const uint32_t n_new = t->n_prompt ? t->n_prompt : t->n_depth ? 0 : 1; /* generation needs a prompt of at least one

@@ -233,8 +233,7 @@ static void print_sql(json_t *object, bool first)
 /* ---- Markdown ------------------------------------------------------------------------------------------------- */
 
 /* Prints a column if it is shown: a value, or without one the heading, or (value "-") the line below it. Width below 0: aligns
- * text
- * to the left. */
+ * text to the left. */
 static void print_column(bool shown, const char *name, int width, const char *value)
 {
     static const char dashes[] = "------------------------------";

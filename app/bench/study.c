@@ -1,11 +1,9 @@
 /* study.c - aerie bench study: measures one model in several quantizations, with contexts of several lengths and several types
- * of
- * cache, and what each kind of speculation gains.
- * Makes HierSpec's figures (arXiv 2505.22179) for any model: T(n)/T(1) by type; speed-ups of a chain, of EAGLE-2's tree, of
- * trees
- * cut to what pays, and of a hierarchy; and for models with experts the acceptance of their own drafts, by experts, length
- * and layers. Writes rows of a CSV file, which bench/plot.py draws, and tables of a Markdown file.
- * The output folder holds the file of one type at a time while it is measured. Owns the lists of types, drafters and sizes. */
+ * of cache, and what each kind of speculation gains. Makes HierSpec's figures (arXiv 2505.22179) for any model: T(n)/T(1) by
+ * type; speed-ups of a chain, of EAGLE-2's tree, of trees cut to what pays, and of a hierarchy; and for models with experts the
+ * acceptance of their own drafts, by experts, length and layers. Writes rows of a CSV file, which bench/plot.py draws, and
+ * tables of a Markdown file. The output folder holds the file of one type at a time while it is measured. Owns the lists of
+ * types, drafters and sizes. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <inttypes.h>
@@ -233,8 +231,7 @@ static uint32_t add_texts(uint32_t hash, const app_texts *texts)
 }
 
 /* Returns a hash of all settings on which figures depend, except the type. Figures that were measured with other settings are
- * not
- * reused. */
+ * not reused. */
 static uint32_t settings_of(const app_options *o)
 {
     char numbers[256];

@@ -1,9 +1,8 @@
 /* verify.c - aerie bench verify: T(n), the time of a target pass over n rows with the logits of all rows; the time of a pass
- * over
- * a prompt with the logits of its last row; after contexts of given lengths; and the read bandwidth of the machine.
- * Every figure is the median over rounds. A round visits all n once and reads the bandwidth before each visit: clocks and
- * bandwidth of shared machines change by a third within minutes, and in this way such changes affect all figures alike. The
- * best values are kept, too, because a median must not be compared with a best value. */
+ * over a prompt with the logits of its last row; after contexts of given lengths; and the read bandwidth of the machine. Every
+ * figure is the median over rounds. A round visits all n once and reads the bandwidth before each visit: clocks and bandwidth
+ * of shared machines change by a third within minutes, and in this way such changes affect all figures alike. The best values
+ * are kept, too, because a median must not be compared with a best value. */
 #include <string.h>
 
 #include "aerie_measure.h"

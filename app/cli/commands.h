@@ -49,8 +49,7 @@ const char *app_build(void);
 /* machine.c: writes the processor's name as the system reports it into out [n]; "" if it is unknown. */
 void app_cpu_name(char *out, size_t n);
 /* version.c: writes the tensor type that takes most bytes, or "?". Returns the bytes of all tensors in the file, 0 if it cannot
- * be
- * read. */
+ * be read. */
 uint64_t app_main_type(const char *path, char out[16]);
 /* version.c: returns the compiler and its version. */
 const char *app_compiler(void);

@@ -94,8 +94,7 @@ static void as_option(const char *variable, char out[64])
 }
 
 /* Reports a variable that belongs to no option: what to use instead if another program has such an option, else the option that
- * it
- * may misspell. A variable that resembles no option is not reported, since it may belong to another program. */
+ * it may misspell. A variable that resembles no option is not reported, since it may belong to another program. */
 static void check_name(const char *variable, app_telling *tell, void *user)
 {
     static const char *const used[] = {"AERIE_BACKEND", "AERIE_CPU", "AERIE_DEBUG"};

@@ -45,8 +45,7 @@ static int print_version(void)
 }
 
 /* Returns the command that words[0..n) begin with; *n_used: the number of words in its name. Returns NULL after a message if
- * there
- * is none. */
+ * there is none. */
 static const app_command *find_command(int n, char **words, int *n_used)
 {
     char name[64];
@@ -146,8 +145,7 @@ static int start(int argc, char **argv)
 }
 
 /* Handles SIGBUS: the file under a mapped page was cut. Prints a line and ends the program, with functions that a signal
- * handler
- * may call. */
+ * handler may call. */
 static void on_lost_page(int signal_number)
 {
     static const char text[] = "aerie: a mapped file was truncated or cannot be read any more; --no-mmap reads models into "
@@ -160,8 +158,7 @@ static void on_lost_page(int signal_number)
 }
 
 /* Opens /dev/null in the wrong mode for each standard stream that the caller closed, so that using it still fails. Otherwise
- * the
- * next file or connection would get its number, and receive what is meant for standard output or error. */
+ * the next file or connection would get its number, and receive what is meant for standard output or error. */
 static void keep_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

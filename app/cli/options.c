@@ -210,8 +210,7 @@ static int parse_reals(app_reals *list, const app_option *o, const char *name, c
 }
 
 /* Reads "first-last", "first-last+step" or "first-last*factor", as in llama-bench. Returns false if the text has another form,
- * or
- * if the range would never end. */
+ * or if the range would never end. */
 static bool parse_range(const char *text, long long range[3], bool *times)
 {
     char *end;

@@ -384,8 +384,7 @@ typedef enum app_help {
 } app_help;
 
 /* Parses the command line, then the environment and the file of --config for options that were not given. Values borrow from
- * argv
- * and the environment. *help is set if --help was given; nothing else is checked then. */
+ * argv and the environment. *help is set if --help was given; nothing else is checked then. */
 int app_options_parse(app_options *options, const app_command *command, int argc, char **argv, app_help *help);
 void app_options_free(app_options *options);
 
@@ -447,8 +446,7 @@ void app_sampling_free(app_options *options);
 /* Parses one drafter name, given as the value of the option `name`. */
 int app_spec_type_parse(const char *name, const char *word, aerie_spec_type *type);
 /* Parses a list of drafters, separated by commas, into one type: several drafters that need a file become AUTO. *ngram: whether
- * the
- * list contains n-grams, if it has another drafter. */
+ * the list contains n-grams, if it has another drafter. */
 int app_spec_list_parse(const char *name, const char *text, aerie_spec_type *type, bool *ngram);
 
 /* ---- environment.c: AERIE_* and, after them, LLAMA_ARG_* ---- */

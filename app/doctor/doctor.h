@@ -1,7 +1,6 @@
 /* doctor.h - what `aerie doctor` reports about this machine and about a model on it.
  * Invariants: a value that cannot be read is "unknown" (a field's comment says how that is stored), never an error. Nothing
- * here
- * contains a key, a prompt or the user's name: paths go through doctor_hide. */
+ * here contains a key, a prompt or the user's name: paths go through doctor_hide. */
 #ifndef AERIE_APP_DOCTOR_DOCTOR_H
 #define AERIE_APP_DOCTOR_DOCTOR_H
 

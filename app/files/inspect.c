@@ -1,7 +1,6 @@
 /* inspect.c - aerie inspect: shows what a GGUF file contains, even if aerie cannot run it.
  * Reads the file with the library's own reader (src/formats), which aerie.h does not expose, because this command shows
- * metadata
- * of any kind. Strings of the file may be malicious: they are escaped for terminals and made valid UTF-8 for JSON. */
+ * metadata of any kind. Strings of the file may be malicious: they are escaped for terminals and made valid UTF-8 for JSON. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,8 +69,7 @@ static bool begins(ae_gguf_string name, const char *text)
 }
 
 /* Returns whether decoding reads the whole tensor. Of a token table it reads only a row, unless the table is also the output
- * matrix;
- * blocks that only draft (from block n_plain on) are not read. */
+ * matrix; blocks that only draft (from block n_plain on) are not read. */
 static bool is_read(ae_gguf_string name, bool has_output, uint32_t n_plain)
 {
     if (begins(name, "per_layer_token_embd.")) return false;

@@ -177,8 +177,7 @@ static bool add_logprob(void *user, size_t position, const float *logits)
 }
 
 /* Returns the number of tokens with which all answers begin: the question, perhaps without its end, which may merge with the
- * beginning
- * of an answer. */
+ * beginning of an answer. */
 static size_t common_prefix(const answer *answers, size_t n)
 {
     size_t common = 0;

@@ -1,6 +1,5 @@
 /* imatrix.c - aerie imatrix: measures how much each column of a weight is used while the model reads a text, or for a drafter
- * head
- * while it drafts for its target. */
+ * head while it drafts for its target. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>

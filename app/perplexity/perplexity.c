@@ -84,8 +84,7 @@ int app_window_run(aerie_session *session, const app_windows *w, uint32_t i, int
 }
 
 /* Chooses the windows as llama.cpp does. Without a stride they follow each other, and their second half counts, except its
- * first
- * token; with a stride they overlap, are half a stride longer, and their last stride of tokens counts. */
+ * first token; with a stride they overlap, are half a stride longer, and their last stride of tokens counts. */
 static int cut(app_windows *w, const app_options *o, size_t n_tokens)
 {
     const uint32_t n_ctx = o->session.n_ctx ? o->session.n_ctx : DEFAULT_WINDOW;
@@ -228,7 +227,8 @@ int app_perplexity(const app_options *o)
     if (o->judge.kl_divergence && !o->judge.kl_base)
         return app_error(APP_USAGE, "--kl-divergence compares with a saved base: give it with --kl-divergence-base");
     if (o->judge.kl_base && (o->judge.hellaswag || o->judge.multiple_choice || o->judge.stride))
-        return app_error(APP_USAGE, "a base is saved of windows without a stride, and not of tasks");
+        return app_error(APP_USAGE, "--kl-divergence-base works on windows that do not overlap: it cannot be used with %s",
+                         o->judge.stride ? "--ppl-stride" : o->judge.hellaswag ? "--hellaswag" : "--multiple-choice");
     app_options options = *o;
     if (!o->session.n_ctx) options.session.n_ctx = DEFAULT_WINDOW; /* for the memory plan, too */
     int bad = o->judge.kl_base && !o->judge.kl_divergence ? app_check_output(o, "--kl-divergence-base",

@@ -1,6 +1,5 @@
 /* perplexity.h - what the files of `aerie perplexity` share: perplexity.c handles windows of a text, base.c a saved base and
- * the
- * comparison with it, choices.c tasks with several answers. */
+ * the comparison with it, choices.c tasks with several answers. */
 #ifndef AERIE_APP_PERPLEXITY_H
 #define AERIE_APP_PERPLEXITY_H
 

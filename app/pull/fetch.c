@@ -117,8 +117,7 @@ static bool empty_part(transfer *t)
 }
 
 /* Starts the transfer again, at most as often as there may be tries without progress: a host may have two versions of a file
- * and
- * alternate between them for ever. */
+ * and alternate between them for ever. */
 static bool restart_part(transfer *t)
 {
     char url[256];
@@ -195,8 +194,7 @@ uint64_t fetch_bytes_kept(const fetch_file *file)
 }
 
 /* Opens the part, and adds bytes that an earlier call left to the hash. If the file's hash is unknown, such bytes are dropped,
- * because
- * the server may have another file by now. */
+ * because the server may have another file by now. */
 static int open_part(transfer *t)
 {
     static const size_t size = 1 << 20;
@@ -304,8 +302,7 @@ static aerie_status read_tables(transfer *t, aerie_error *error)
 }
 
 /* Checks a body of unknown length, which must not continue beyond the end that its tables give. Returns false after a message;
- * then
- * nothing is kept. */
+ * then nothing is kept. */
 static bool check_bound(transfer *t)
 {
     aerie_error error = {0};
@@ -589,8 +586,7 @@ int fetch_text(app_text *out, char **next, const char *url, const char *accept, 
 /* ---- Files --------------------------------------------------------------------------------------------- */
 
 /* Checks a file without a known hash: it must be a GGUF file that ends where its tables say, and if it belongs to a split
- * model, the
- * requested part. */
+ * model, the requested part. */
 static int check_tables(transfer *t)
 {
     aerie_error error = {0};

@@ -1,7 +1,6 @@
 /* names.h - finds models by a bare name, as ollama's users type it: NAME, NAME:TAG, OWNER/NAME, hf.co/OWNER/REPO:QUANT.
  * Owns the search for the model that a name means: among pulled models, in ollama's store, and in Hugging Face's cache, the
- * last
- * two of which are only read. Needs no network. */
+ * last two of which are only read. Needs no network. */
 #ifndef AERIE_APP_PULL_NAMES_H
 #define AERIE_APP_PULL_NAMES_H
 
@@ -18,8 +17,7 @@ bool name_is_bare(const char *text);
 /* Finds the model that a name means on this machine; only_pulled: among pulled models only. */
 int name_find(name_found *out, const char *name, bool only_pulled, const app_options *options);
 /* Returns the reference to use for a name that no model here has: in ollama's library, or after hf.co/ in Hugging Face's. The
- * caller
- * frees it. */
+ * caller frees it. */
 char *name_reference(const char *name);
 /* Returns the name of a model here that the text may misspell, or NULL. The caller frees it. */
 char *name_nearest(const char *name, const app_options *options);

@@ -15,8 +15,7 @@
 #include "pull/store.h"
 
 /* Returns whether the existing file has this size and hash: another reference may have the same file, or a pull may have been
- * killed
- * just before its end. */
+ * killed just before its end. */
 static bool is_there(const char *path, const source_file *wanted)
 {
     static const size_t size = 1 << 20;

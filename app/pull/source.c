@@ -440,8 +440,7 @@ static int take_parts(source_plan *plan, const hf_list *list, const source_file 
 }
 
 /* Plans to pull a drafter from the repository: in the model's folder if there is one, with the shortest name. It is stored
- * where aerie
- * looks for it. */
+ * where aerie looks for it. */
 static int take_drafter(source_plan *plan, const hf_list *list, const source_file *model, const char *endpoint,
                         const hf_reference *r)
 {
@@ -493,8 +492,7 @@ static int tower_rank(const char *name)
 }
 
 /* Plans to pull the vision encoder, too: the mmproj file nearest to the model's folder, and among several of these the best
- * type. It
- * is stored beside the model, where aerie looks for it. */
+ * type. It is stored beside the model, where aerie looks for it. */
 static int take_tower(source_plan *plan, const hf_list *list, const source_file *model, const char *endpoint,
                       const hf_reference *r)
 {

@@ -34,9 +34,8 @@ int source_folder(source_plan *plan, const char *reference, const app_options *o
 int source_resolve(source_plan *plan, const char *reference, const app_options *options, const fetch_settings *settings);
 /* Returns the token that may be sent to the source, or NULL. */
 const char *source_token(const char *reference, const app_options *options);
-/* Returns the file that a quantization means in a list of paths; "": the default choice, or NULL. Borrowed from the
- * list,
- * which it sorts. */
+/* Returns the file that a quantization means in a list of paths; "": the default choice, or NULL. Borrowed from the list, which
+ * it sorts. */
 const source_file *source_choose(source_plan *files, const char *quant);
 void source_free(source_plan *plan);
 /* Returns whether each part of the path is a plain name: not "..", not hidden, no control character. */

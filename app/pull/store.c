@@ -86,8 +86,7 @@ static int make_folders(const char *folder, char path[PATH_MAX])
 }
 
 /* Creates the folder and opens its lock. Until the lock is taken, others may remove folders at any time, so both steps are
- * repeated
- * for about ten seconds while something disappears. */
+ * repeated for about ten seconds while something disappears. */
 static int open_lock(store_place *place)
 {
     enum { TRIES = 20000, STEP = 137000, STEPS = 7 }; /* uneven pauses, because others may remove folders at a steady pace */

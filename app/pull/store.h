@@ -5,8 +5,7 @@
  * Owns the location of ROOT, the lock of a model's folder, the record of what a reference meant when it was last pulled
  * (hidden,
  * JSON), listing and removing. Invariant: a record names only files that were complete under their names when it was written;
- * it
- * is removed before one of them is replaced or removed. */
+ * it is removed before one of them is replaced or removed. */
 #ifndef AERIE_APP_PULL_STORE_H
 #define AERIE_APP_PULL_STORE_H
 

@@ -47,8 +47,7 @@ static router_model *find_model(router *r, const char *name)
 }
 
 /* Checks that the server's model is the same as the one with that name on the others; the first server defines it. Called under
- * the
- * lock. */
+ * the lock. */
 static bool check_model(router *r, const router_target *t, const json_t *entry, char why[256])
 {
     bool alone = true; /* if so, others are compared with this server: all may have been replaced */

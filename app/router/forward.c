@@ -105,7 +105,8 @@ static unsigned hops_of(const serve_call *call)
     return hops ? (unsigned)strtoul(hops, NULL, 10) : 0;
 }
 
-/* Adds the client's headers that the server should get. Not Origin, which the router has checked itself. */
+/* Sets the headers of the request to the server: those of the client that it needs (but not Origin, which the router has
+ * checked itself), the number of routers passed, and what makes a replay give the same answer. */
 static bool add_headers(passing *p)
 {
     static const char *const kept[] = {"Content-Type", "Authorization", "x-api-key", "anthropic-version", "anthropic-beta"};
@@ -154,8 +155,7 @@ static void restart(passing *p)
 }
 
 /* Gives up the current server: the connection has ended, or the server is down. Another one continues. If the answer had begun,
- * the
- * server may have ended only this answer, so it counts as down only if it did not answer at all; the next check decides. */
+ * the server may have ended only this answer, so it counts as down only if it did not answer at all; the next check decides. */
 static void lose(passing *p, const char *reason)
 {
     char why[256];

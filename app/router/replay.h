@@ -23,8 +23,8 @@ void router_replay_free(router_replay *replay);
 /* Reads the next bytes [n] of the answer. */
 void router_replay_add(router_replay *replay, const char *bytes, size_t n);
 /* Writes the request's body [n] with the text as the field "aerie_expected" to *out. Returns false if there is no text, if the
- * body
- * is not an object or has that field, if the text is not valid JSON, or if memory is short; then the body is sent unchanged. */
+ * body is not an object or has that field, if the text is not valid JSON, or if memory is short; then the body is sent
+ * unchanged. */
 bool router_replay_body(const router_replay *replay, const char *body, size_t n, app_text *out);
 
 #endif

@@ -50,12 +50,10 @@ typedef struct router {
 } router;
 
 /* Chooses a server that is up and not in `avoid` (a bit per server), and counts the request for it. hashes [n]: of the
- * request's
- * beginnings, the longest last (affinity.h). Returns NULL if there is none. */
+ * request's beginnings, the longest last (affinity.h). Returns NULL if there is none. */
 router_target *router_take(router *r, const uint64_t *hashes, size_t n, uint64_t avoid, uint64_t *n_losses);
 /* Ends the use that router_take began, with its n_losses. unreachable: the server did not answer, and counts as down until it
- * answers
- * a check. */
+ * answers a check. */
 void router_give(router *r, router_target *target, uint64_t n_losses, bool unreachable, const char *why);
 /* Returns whether the server went down after router_take. */
 bool router_is_lost(router *r, const router_target *target, uint64_t n_losses);

@@ -1,7 +1,6 @@
 /* cache.h - --prompt-cache: a file with the KV cache of a prompt, for a later run that begins with the same prompt.
  * Owns the tokens of the file, and those to be written to it. The library owns the bytes (docs/saved.md), and refuses files
- * that
- * another model or other settings have made. The output does not depend on the file. */
+ * that another model or other settings have made. The output does not depend on the file. */
 #ifndef AERIE_APP_CACHE_H
 #define AERIE_APP_CACHE_H
 

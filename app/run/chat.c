@@ -518,8 +518,7 @@ static bool ends_in_fence(const char *text, size_t n)
 }
 
 /* Returns whether a line begins a """ block. In several pasted lines, these may be the quotes of a programming language, which
- * come
- * in pairs. */
+ * come in pairs. */
 static bool opens_fence(const char *line, size_t n)
 {
     size_t n_fences = 0;
@@ -565,8 +564,7 @@ static app_line read_message(chat *c, app_text *message, bool *is_command)
 }
 
 /* Finds the path of a picture at the beginning of a message, as terminals write it when a file is dropped on them: in quotes,
- * with
- * backslashes, or plain. *rest: the text after it. Returns false if there is none. */
+ * with backslashes, or plain. *rest: the text after it. Returns false if there is none. */
 static bool begins_with_picture(const char *text, app_text *path, const char **rest)
 {
     static const char *const ends[] = {".png", ".jpg", ".jpeg", ".webp"};

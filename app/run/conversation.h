@@ -1,8 +1,7 @@
 /* conversation.h - the messages of a chat with their pictures, and their files.
  * Owns the messages and pictures. Invariants: only the first message may be a system message; a turn is a message that is
  * not the assistant's, with all that follows up to the next such message. Functions that return bool print a message on
- * failure,
- * except for lack of memory in those that do not handle files. */
+ * failure, except for lack of memory in those that do not handle files. */
 #ifndef AERIE_APP_CONVERSATION_H
 #define AERIE_APP_CONVERSATION_H
 
@@ -28,8 +27,7 @@ typedef struct app_pictures {
 bool app_pictures_add(app_pictures *pictures, const char *path);
 void app_pictures_free(app_pictures *pictures);
 /* Returns the mark that stands at the beginning of a message's text, once for each of its pictures: bytes drawn when the
- * program
- * starts. */
+ * program starts. */
 const char *app_picture_mark(void);
 
 typedef struct app_conversation {

@@ -1,8 +1,7 @@
 /* generate.h - collects the answers to a list of prompts, and prints them in the prompts' order while they grow.
  * Owns the answers. Invariant: standard output is always a prefix of the answers one after another, each with a newline after
- * it
- * (and with several texts, unless --quiet, a header before it). Several answers may grow at once, but only the first unfinished
- * one is printed as it grows. On a terminal lines end between words (wrap.h). */
+ * it (and with several texts, unless --quiet, a header before it). Several answers may grow at once, but only the first
+ * unfinished one is printed as it grows. On a terminal lines end between words (wrap.h). */
 #ifndef AERIE_APP_GENERATE_H
 #define AERIE_APP_GENERATE_H
 
@@ -68,9 +67,8 @@ int app_generate(app_generation *generation, aerie_session *session);
 /* Runs n of them, each in its own session, one pass at a time; the next pass is always that of the one that has advanced least.
  * `seconds`: the total time of each one's passes. So load on the machine affects all alike. Prints nothing. */
 int app_generate_in_turns(app_generation *generations, aerie_session *const *sessions, size_t n);
-/* Returns whether to colour tokens: --color-drafts is given, and standard output is a terminal that allows colours. Prints what
- * each
- * colour means. */
+/* Returns whether to colour tokens: --color-drafts is given, the output is text (no --json, no --ids) and goes to a terminal,
+ * and NO_COLOR is not set. If so, also says what each colour means, unless -q is given. */
 bool app_wants_color(const app_options *options);
 /* Reports answers that do not match the grammar because they ended too early. Returns APP_FAILED if there are any. */
 int app_generation_check(const app_generation *generation);

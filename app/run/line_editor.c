@@ -11,8 +11,7 @@
 #include "run/terminal.h"
 
 /* Reads one byte of standard input. Returns 1; 0 at the end; -1 when interrupted or failed; -2 after a signal that may have
- * changed
- * the terminal. */
+ * changed the terminal. */
 static int read_byte(char *byte)
 {
     const ssize_t got = app_interrupted() ? -1 : read(STDIN_FILENO, byte, 1);
@@ -23,8 +22,7 @@ static int read_byte(char *byte)
 /* ---- What is pasted ------------------------------------------------------------------------------- */
 
 /* Appends pasted text up to its end mark, without the mark and without one newline before it: the user presses Enter. END: the
- * mark
- * is missing. */
+ * mark is missing. */
 static app_line paste_read(app_text *text)
 {
     const size_t from = text->n, n_mark = strlen(APP_PASTE_ENDS);
@@ -109,8 +107,7 @@ static char *prompt_of(EditLine *edit)
 }
 
 /* Reads one character from the terminal. Replaces libedit's function, because Ctrl-C must end the line, while a new window size
- * or
- * a return from the background must not. */
+ * or a return from the background must not. */
 static int get_char(EditLine *edit, wchar_t *c)
 {
     mbstate_t state = {0};

@@ -37,8 +37,7 @@ static bool opens(char last)
 }
 
 /* Notes that a block of code begins or ends, if the first word of a line is ``` or ~~~. A word with more of these marks inside
- * does
- * not count. */
+ * does not count. */
 static void note_fence(app_wrap *w)
 {
     size_t from = 0, n = 0;

@@ -37,8 +37,7 @@ static int check_options(serve_server *server)
 }
 
 /* Runs a process other than the first of several that run one model (--machines): it has no clients, and computes its part
- * until
- * the first process ends. */
+ * until the first process ends. */
 static int follow(const serve_models *models, const app_options *options)
 {
     app_options own = *options;

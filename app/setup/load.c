@@ -202,8 +202,7 @@ static bool wants(const app_options *options, aerie_spec_type type)
 }
 
 /* Loads the drafters of the draft model: each one drafts for the one before, and the last may be a head, which may be beside
- * the
- * model before it. With --spec-type auto nobody asked for that head. */
+ * the model before it. With --spec-type auto nobody asked for that head. */
 static int load_hierarchy(app_models *models, const app_options *options)
 {
     const app_hier_options *h = &options->hier;

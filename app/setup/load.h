@@ -27,12 +27,10 @@ typedef struct app_models {
 } app_models;
 
 /* Checks memory, then loads -m. With with_draft also loads -md, or without -md the model's MTP blocks or a drafter head beside
- * the
- * model. If a head that was found cannot be used, a line on standard error says so. */
+ * the model. If a head that was found cannot be used, a line on standard error says so. */
 int app_models_load(app_models *models, const app_options *options, bool with_draft);
 /* Loads another drafter, options->draft_model, for the model of `base`, which must outlive it. app_models_return releases it,
- * also
- * after an error. */
+ * also after an error. */
 int app_models_borrow(app_models *models, const app_models *base, const app_options *options);
 void app_models_return(app_models *models);
 /* adapters.c: loads the adapters of the options for the model. `models` owns them. */
@@ -58,8 +56,7 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
 void app_progress_show(const char *what, uint64_t done, uint64_t total, int *shown);
 void app_progress_clear(int *shown);
 /* Prints a line such as "speculation: ngram, up to 16 tokens ahead, tree" on standard error, if wanted. Always reports a draft
- * model
- * that is not used. */
+ * model that is not used. */
 void app_say_speculation(const aerie_session *session, const app_options *options, bool wanted);
 /* Writes "31,204 of 49,152 tokens shared (97.1% of a sample text)" if the draft model has another vocabulary, otherwise "". */
 const char *app_shared_tokens(char out[96], const aerie_session *session);
@@ -81,8 +78,7 @@ typedef struct app_prompts {
 } app_prompts;
 
 /* Collects prompts from -p, -f, --prompts-file and --messages. With standard_input, standard input is the prompt if there is
- * none
- * of these, and is appended to a single -p. */
+ * none of these, and is appended to a single -p. */
 int app_prompts_read(app_prompts *prompts, const app_options *options, bool standard_input);
 /* Writes the beginning of the prompt, or of the user's last message, as one line to out [80] and returns out. */
 const char *app_prompt_title(const app_prompt *prompt, char out[80]);
@@ -100,8 +96,7 @@ int app_conversation_encode(const app_models *models, const aerie_message *messa
 /* ---- pictures.c ------------------------------------------------------------------------------------------ */
 
 /* Returns the mmproj file of the options, or the only one beside the model, owned by the caller; NULL if there is none or more
- * than
- * one (*n). */
+ * than one (*n). */
 char *app_mmproj_path(const app_options *options, size_t *n);
 aerie_tower_params app_tower_params(const app_options *options);
 /* Checks the file of --mmproj when no image is read. */

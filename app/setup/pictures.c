@@ -26,8 +26,7 @@ static char *join(const char *folder, const char *name)
 }
 
 /* Finds mmproj-NAME beside the model NAME, or else the only mmproj*.gguf in its folder; the caller owns the path. NULL: there
- * is none,
- * or more than one (*n). */
+ * is none, or more than one (*n). */
 static char *find_beside(const char *model, size_t *n)
 {
     const char *slash = strrchr(model, '/');

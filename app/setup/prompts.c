@@ -148,8 +148,7 @@ static bool has_input(int milliseconds)
 }
 
 /* Appends standard input to the prompt of -p. Unless that was requested (-f -) it waits only for some seconds, because many
- * programs
- * start others with a pipe into which nothing is written. */
+ * programs start others with a pipe into which nothing is written. */
 static int append_standard_input(app_prompt *prompt, const app_options *options, bool asked)
 {
     app_text text = {0};

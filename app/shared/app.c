@@ -281,8 +281,7 @@ bool app_flush(void)
 }
 
 /* Writes a part of a JSON text. The library leaves DEL, C1 controls and characters that change the writing direction as they
- * are, so
- * they are escaped here. */
+ * are, so they are escaped here. */
 static void write_json_part(const char *text, size_t n)
 {
     size_t from = 0;
@@ -298,8 +297,7 @@ static void write_json_part(const char *text, size_t n)
 }
 
 /* Writes JSON text. The library has no integers beyond 2^63: app_json_u64 stores them as strings of U+0001 and digits, which
- * are
- * written without quotes here. */
+ * are written without quotes here. */
 static void write_json(const char *text)
 {
     static const char mark[] = "\"\\u0001";

@@ -42,9 +42,8 @@ int app_error_memory(const char *what);
 /* ---- Messages of a program that must not wait for the reader of its log (log.c) ---- */
 
 /* From now on a separate thread writes messages, in order, and no other thread waits for them. Up to 1 MiB of unread messages
- * is
- * kept; further lines are lost and counted, and the log says where and how many are missing. Returns false if the thread could
- * not be started; messages are then written as before. */
+ * is kept; further lines are lost and counted, and the log says where and how many are missing. Returns false if the thread
+ * could not be started; messages are then written as before. */
 bool app_log_start(void);
 /* Passes a whole line to the thread; it may be empty if memory was short. Returns false if the thread does not run. Any
  * thread. */
@@ -94,8 +93,7 @@ int app_print_json_line(json_t *json); /* on one line */
 /* Must be called first: makes writing to a pipe without a reader a failed write, so that the program ends cleanly. */
 void app_watch_pipes(void);
 /* Closes standard output and returns the program's exit status, APP_FAILED if a write failed. If the reader of a pipe has gone,
- * the
- * program ends by SIGPIPE without a message, as other programs do, unless its parent ignored that signal. */
+ * the program ends by SIGPIPE without a message, as other programs do, unless its parent ignored that signal. */
 int app_finish(int exit_status);
 
 /* ---- Bytes, text, ids ---------------------------------------------------------------------------- */
@@ -121,12 +119,10 @@ int app_read_file(app_text *text, const char *path);
  * APP_MAX_STREAM. */
 int app_read_data(app_text *text, const char *path);
 /* Removes and refuses the same in bytes of a file that were read by other means, from byte `from` on. Returns false after a
- * message
- * if they were refused. */
+ * message if they were refused. */
 bool app_text_settle(app_text *text, size_t from, const char *name);
 /* Writes a file beside `path` and renames it: an existing file stays whole until then and passes on its mode; only the owner
- * can
- * read a new one. Returns 0, or errno. Any thread. */
+ * can read a new one. Returns 0, or errno. Any thread. */
 int app_replace_file(const char *path, const void *data, size_t n);
 /* Returns whether app_replace_file could have created this name. A file with such a name that is not locked was left behind. */
 bool app_is_leftover(const char *name);

@@ -1,11 +1,9 @@
 /* json.c - reads JSON with jansson when memory may be short, and counts what jansson allocates (app.h).
  * While it reads a text, jansson 2.14 frees a value twice if the object that should receive it cannot grow, and in places it
  * reports a lack of memory as an invalid text. So once app_json_watch has been called, an allocation that fails ends the
- * reading
- * by a jump, and everything that was allocated for it is freed here. That needs a list of the allocations. When jansson frees
- * blocks meanwhile, small ones are freed at the end and large ones at once, so that no address is in the list twice. The
- * library
- * reads JSON, too, where a jump is not possible: there an allocation that fails is tried again for two seconds, and the
+ * reading by a jump, and everything that was allocated for it is freed here. That needs a list of the allocations. When jansson
+ * frees blocks meanwhile, small ones are freed at the end and large ones at once, so that no address is in the list twice. The
+ * library reads JSON, too, where a jump is not possible: there an allocation that fails is tried again for two seconds, and the
  * account cannot refuse it. */
 #define _POSIX_C_SOURCE 200809L
 #include "shared/app.h"

@@ -45,8 +45,7 @@ static int cannot_write(const char *path)
 }
 
 /* Checks an output file: it must not be a file that the command reads, by whatever link, and must be a regular file if it
- * exists.
- * path NULL: not given. */
+ * exists. path NULL: not given. */
 static int check_output(const char *option, const char *path, const char *const *read, size_t n_read)
 {
     struct stat out, in;
@@ -314,8 +313,7 @@ static int write_features(work *w, const job *j)
 }
 
 /* Writes the features before the line, since an id with a line counts as done. If an id already has its line or its record,
- * writes
- * only the other one. */
+ * writes only the other one. */
 static void end_job(work *w, job *j)
 {
     const char *id = json_string_value(json_object_get(j->line, "id"));

@@ -205,8 +205,7 @@ static inline float exp_below(float x)
 }
 
 /* Finds the k largest logits, largest first (the lower id first if equal), and their log-probabilities. Most blocks contain
- * none of
- * them, which a vectorized pass finds out. */
+ * none of them, which a vectorized pass finds out. */
 static void likeliest(const float *logits, size_t n_vocab, size_t k, int32_t *ids, float *log_p)
 {
     enum { BLOCK = 64, N_SUMS = 16 };

@@ -117,7 +117,7 @@ aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_mode
     AE_NEED(model, error);
     AE_NEED(path, error);
     AE_STRUCT_TAKE(drafter_head_params, p, params, error);
-    if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no drafter head file was given");
+    if (!*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the path of the drafter head is empty");
     if (!model || !model->net)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a drafter head needs its model loaded with its weights");
     if (p.mmap && p.no_mmap) return ae_fail(error, AERIE_ERROR_ARGUMENT, "mmap and no_mmap exclude each other");

@@ -1,8 +1,6 @@
 /* responses_request.c - converts requests of OpenAI's Responses API to chat completions. The server stores nothing, so a
- * request
- * must contain the whole conversation.
- * Consecutive items from the model (reasoning, messages, calls) form one turn. Items of unknown types are left out, and the log
- * names the type. */
+ * request must contain the whole conversation. Consecutive items from the model (reasoning, messages, calls) form one turn.
+ * Items of unknown types are left out, and the log names the type. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -70,8 +70,7 @@ uint32_t serve_connections_most(uint32_t wanted);
 /* ---- intake.c: checks input before libmicrohttpd reads it ------------------------------------------------------- */
 
 /* Passes all bytes that are read from the socket to the connection's framing before libmicrohttpd gets them. connection NULL
- * ends
- * that. */
+ * ends that. */
 void serve_intake_watch(int socket, serve_connection *connection);
 
 /* ---- The only other calls of libmicrohttpd, in http.c ----------------------------------------------------- */

@@ -445,8 +445,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         if (!call) return MHD_NO;
         check_head(call);
         /* Do not wait for a body that the client has not begun to send, that is far too large, or whose end is uncertain. A
-         * client that
-         * is still sending when the connection is closed may see a reset instead of the answer. */
+         * client that is still sending when the connection is closed may see a reset instead of the answer. */
         const bool at_once = leave_body(call) || call->closes || serve_call_header(call, "Expect");
         if (!call->refused.status || !at_once) return MHD_YES;
         call->closes = true;

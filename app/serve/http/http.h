@@ -150,8 +150,7 @@ uint64_t serve_keys_client(const serve_call *call);
 /* Returns whether requests with this Host header are allowed. */
 bool serve_host_allowed(const serve_server *server, const char *host);
 /* Returns whether a request without an Origin is allowed, judging by its headers Sec-Fetch-Site and -Mode. open: the route
- * needs
- * no key. */
+ * needs no key. */
 bool serve_site_allowed(const serve_server *server, const char *site, const char *mode, bool open);
 /* Returns whether a page from this origin may use the server. *cors: the page is from another origin and needs CORS headers. */
 bool serve_origin_allowed(const serve_server *server, const char *origin, const char *host, bool *cors);

@@ -72,8 +72,7 @@ entry *serve_conversation_add(serve_conversations *c, const serve_conversation_k
 }
 
 /* Drops the bytes of the least recently used entries until `room` more bytes fit in memory. Returns false if they do not.
- * Entries
- * that are being written or read keep their bytes. Called under the lock. */
+ * Entries that are being written or read keep their bytes. Called under the lock. */
 static bool make_room(serve_conversations *c, uint64_t room, const entry *but)
 {
     if (room > c->limits.ram) return false;
@@ -94,8 +93,7 @@ static bool make_room(serve_conversations *c, uint64_t room, const entry *but)
 }
 
 /* Returns the entry that has the most tokens in common, if these are enough to be worth copying and the entry is not known to
- * be
- * useless; NULL: none. Called under the lock. */
+ * be useless; NULL: none. Called under the lock. */
 static entry *best(serve_conversations *c, const serve_conversation_key *key, size_t *n_common)
 {
     entry *found = NULL;

@@ -48,8 +48,7 @@ void serve_conversations_close(serve_conversations *c);
 /* Notes that a sequence has ended; serve_conversations_keep will copy it out of the KV cache. Stepping thread only. */
 void serve_conversations_note(serve_conversations *c, const serve_conversation_key *key);
 /* Called by the stepping thread between two steps. If noted sequences have more than n_most tokens, copies one of them out of
- * the
- * cache for about this many seconds; the next call continues. Returns whether there is more to copy. */
+ * the cache for about this many seconds; the next call continues. Returns whether there is more to copy. */
 bool serve_conversations_keep(serve_conversations *c, aerie_session *session, size_t n_most, double seconds);
 
 /* A conversation that is restored for a request. Call in this order: find, wanted, prepare, restore until it returns false,

@@ -60,8 +60,7 @@ void serve_engine_ended(serve_choice *choice)
 /* ---- Submitting ------------------------------------------------------------------------------------------------ */
 
 /* Returns whether a client may add n answers although all places are taken: it has less than an equal share, because clients
- * that
- * came earlier have taken more. So one client cannot shut others out. The total is at most twice the places. */
+ * that came earlier have taken more. So one client cannot shut others out. The total is at most twice the places. */
 static bool is_owed(const serve_model *model, uint64_t client, uint32_t n, uint32_t most)
 {
     uint32_t own = 0, n_clients = 0;

@@ -44,8 +44,7 @@ static void ring(serve_job *job)
 }
 
 /* Waits until the thread is woken, or until something happens to the client (NULL: it is not watched). Returns true if the
- * client
- * is gone. */
+ * client is gone. */
 static bool wait_for(const serve_job *job, const serve_call *call, double seconds)
 {
     const bool half_closed = call && serve_call_half_closed(call); /* poll would report this at once, again and again */

@@ -289,8 +289,7 @@ static int like_a_call(const answer_parser *p, const answer_mark *mark)
 }
 
 /* Parses what may be a call inside reasoning, from `from` on. If the reasoning is closed after it, it belongs to the reasoning.
- * If
- * the answer ends before that, the model forgot the closing tag, and it is a call. */
+ * If the answer ends before that, the model forgot the closing tag, and it is a call. */
 static answer_step answer_maybe(answer_parser *p)
 {
     for (; p->pos < p->held.n; p->pos++) {

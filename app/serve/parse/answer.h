@@ -9,8 +9,7 @@
  * could no longer be read; what was reported before stays. Only the tags themselves, and the white space beside them, are not
  * reported.
  * - Time is linear in the bytes. At most this is held back: text that may still become a tag, the head of a call up to its
- * name,
- * and a value whose type is known only at its end.
+ * name, and a value whose type is known only at its end.
  * - A content or reasoning delta never ends inside a UTF-8 character unless the text itself does.
  * The text must contain control tokens as text ("<|channel|>", "[TOOL_CALLS]", "<｜tool▁calls▁begin｜>"): set
  * aerie_request.special if answer_style_needs_special says so. End-of-generation tokens are not part of it. */
@@ -37,8 +36,7 @@ typedef struct answer_style {
 } answer_style;
 
 /* Chooses the format by marks in the source of a chat template; without any mark it is "plain", which has no tags.
- * template_text
- * may be NULL. */
+ * template_text may be NULL. */
 answer_style answer_style_detect(const char *template_text, size_t n);
 /* Finds a format by name: "plain", "hermes", "qwen3-coder", "llama3", "mistral", "deepseek", "harmony", ...; NULL if
  * unknown. */
@@ -106,12 +104,10 @@ typedef struct answer_parser answer_parser;
 answer_parser *answer_create(const answer_params *params);
 void answer_free(answer_parser *parser);
 /* Parses the next bytes. Returns false if the sink did, or if memory was short (answer_out_of_memory); the parser then accepts
- * no
- * more bytes. */
+ * no more bytes. */
 bool answer_feed(answer_parser *parser, const char *text, size_t n);
 /* Reports what was held back; must be called once, at the end of the answer. cut: a limit ended the answer. Otherwise the
- * arguments
- * of a call that broke off are completed. */
+ * arguments of a call that broke off are completed. */
 bool answer_end(answer_parser *parser, bool cut);
 bool answer_out_of_memory(const answer_parser *parser);
 /* Returns the number of calls begun so far; if it is not 0, finish_reason is "tool_calls". */
@@ -183,8 +179,7 @@ typedef struct answer_lazy {
 /* params as in answer_force. Returns false if memory is short. */
 bool answer_lazy_create(answer_lazy *lazy, const answer_params *params);
 /* For an answer that consists either of calls or of something else that a grammar describes. Calls begin as in answer_force;
- * with
- * free_calls, and a format that has no such beginning, they are unrestricted after its tags. Without triggers no calls are
+ * with free_calls, and a format that has no such beginning, they are unrestricted after its tags. Without triggers no calls are
  * possible. */
 bool answer_mixed_create(answer_lazy *lazy, const answer_params *params, bool free_calls);
 void answer_lazy_free(answer_lazy *lazy);

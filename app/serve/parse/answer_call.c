@@ -255,8 +255,7 @@ static json_t *read_json(answer_parser *p, const char *text, size_t n)
 }
 
 /* Returns the string that p->word contains as JSON; the caller frees *json. NULL if it is not a JSON string or contains a NUL,
- * or
- * if the parser has failed. */
+ * or if the parser has failed. */
 static const char *word_string(answer_parser *p, json_t **json)
 {
     *json = read_json(p, p->word.data, p->word.n);

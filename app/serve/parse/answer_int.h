@@ -1,8 +1,7 @@
 /* answer_int.h - what the files of the answer parser share.
  * Bytes that were not reported yet are held in held.data[from .. held.n). A state reads them from `pos` on and either takes
- * some
- * or waits for more. If a state fails, [from .. pos) becomes content and the search for tags continues at `pos`: nothing is
- * read twice, so time is linear, and nothing is lost. */
+ * some or waits for more. If a state fails, [from .. pos) becomes content and the search for tags continues at `pos`: nothing
+ * is read twice, so time is linear, and nothing is lost. */
 #ifndef AERIE_APP_SERVE_PARSE_ANSWER_INT_H
 #define AERIE_APP_SERVE_PARSE_ANSWER_INT_H
 
@@ -57,15 +56,13 @@ struct answer_format {
     const char *attributes; /* skips attributes after a name, up to this mark */
     const char *block, *block_close; /* around all arguments, which are JSON */
     /* For tool_choice: the end of the prompt before an object with `name_key` and `arguments_key`, and before the arguments
-     * alone (%s:
-     * the name). NULL: not possible. */
+     * alone (%s: the name). NULL: not possible. */
     const char *force_object, *force_arguments;
     const char *name_key, *arguments_key; /* NULL: "name", "arguments" */
     /* For tool_choice auto: after one of `triggers` (none: one of `open`) the text must continue like one of `heads`. In a
      * head, %s is
      * a tool's name, followed by its arguments; %d a digit; %o an object with name and arguments, %l a list of them. Without
-     * heads
-     * the text is unrestricted. */
+     * heads the text is unrestricted. */
     const char *triggers[2], *heads[ANSWER_MAX_HEADS];
 };
 

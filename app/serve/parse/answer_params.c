@@ -164,8 +164,7 @@ static void tell_untyped(answer_parser *p, const char *text, size_t n)
 }
 
 /* Returns whether another value or the end of the call follows a value's closing tag at pos: 1 or 0; -1 if more text is needed.
- * If
- * other text follows, the tag belongs to the value. */
+ * If other text follows, the tag belongs to the value. */
 static int at_next(const answer_parser *p)
 {
     const answer_format *f = p->closing;

@@ -36,8 +36,7 @@ answer_value_result answer_value_byte(answer_value *v, char byte, app_text *out)
 bool answer_value_end(answer_value *v, app_text *out);
 
 /* Appends what completes a value that broke off. told: bytes that are held back were already written, because this value was
- * read
- * from the output of another one. The value cannot be used afterwards. */
+ * read from the output of another one. The value cannot be used afterwards. */
 void answer_value_close(answer_value *v, bool told, app_text *out);
 /* Appends bytes [n], escaped for the inside of a JSON string. Returns false if memory is short. */
 bool answer_escape(app_text *out, const char *text, size_t n);

@@ -25,12 +25,10 @@ typedef struct serve_reads {
 
 serve_reads serve_reads_of(const char *template_text);
 /* Sets the variables that turn thinking on or off and choose its amount (effort; NULL: the template's default). Returns false
- * if
- * memory is short. */
+ * if memory is short. */
 bool serve_reads_think(const serve_reads *reads, json_t *variables, serve_think think, const char *effort);
 /* Renames a message's reasoning to the field that the template reads. merge: joins a message's text with its calls. Returns
- * false
- * if memory is short. */
+ * false if memory is short. */
 bool serve_reads_message(const serve_reads *reads, json_t *message, bool merge);
 /* Moves reasoning into the content if the template reads it there. Returns false if memory is short. */
 bool serve_reads_parts(const serve_reads *reads, json_t *messages);

@@ -1,8 +1,7 @@
 /* mend.c - repairs bodies that are not valid JSON but whose meaning is certain (request.h): a byte order mark at the beginning,
  * which programs on Windows write, and halves of surrogate pairs, which JavaScript writes where it has cut a character.
  * Owns nothing: bytes change in place, and their number stays. RFC 8259, section 8.1, allows a reader to ignore the mark; a
- * half
- * becomes U+FFFD, as in browsers' TextEncoder. */
+ * half becomes U+FFFD, as in browsers' TextEncoder. */
 #include <string.h>
 
 #include "serve/request/request.h"

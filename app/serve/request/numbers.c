@@ -6,7 +6,11 @@
 
 #include "serve/request/request.h"
 
-enum { KEPT_DIGITS = 17, LEAST_DIGITS = 19 /* of 2^63 */, DEEPEST_SEED = 2 /* "options" of ollama's requests */ };
+enum {
+    KEPT_DIGITS = 17,
+    LEAST_DIGITS = 19, /* digits of 2^63 */
+    DEEPEST_SEED = 2,  /* depth of braces at which a seed may be: ollama has it in "options" */
+};
 
 static bool is_digit(char c)
 {

@@ -70,8 +70,7 @@ static size_t decode_base64(const char *text, size_t n, uint8_t *out)
 }
 
 /* Reserves memory for a picture: as much as a large one takes, or what is left of the limit; returns 0 if that is too little
- * for a
- * small one. */
+ * for a small one. */
 static uint64_t reserve(serve_use *use)
 {
     static const uint64_t sizes[] = {(uint64_t)900 << 20, 256 << 20, 64 << 20, 16 << 20, 4 << 20};

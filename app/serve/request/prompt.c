@@ -222,8 +222,7 @@ static void drop_nulls(json_t *object)
 }
 
 /* Converts the arguments of a call from JSON in a string, as requests have them, to an object, which most templates read.
- * Arguments
- * that broke off are completed; "" and null become an empty object. */
+ * Arguments that broke off are completed; "" and null become an empty object. */
 static bool open_arguments(json_t *function, serve_error *error)
 {
     const json_t *arguments = json_object_get(function, "arguments");
@@ -248,8 +247,7 @@ static bool open_arguments(json_t *function, serve_error *error)
 }
 
 /* Converts arguments that are objects, as clients of ollama and Anthropic send them, to strings, for templates that join them
- * with
- * other texts. */
+ * with other texts. */
 static bool close_arguments(json_t *function, serve_error *error)
 {
     const json_t *arguments = json_object_get(function, "arguments");
@@ -620,8 +618,7 @@ static size_t answer_room(const serve_ask *ask, size_t n_ctx)
 }
 
 /* Drops the oldest turns of a conversation that leaves no room for an answer (--context-shift; "truncation": "auto"). The last
- * turn
- * stays even if it is too long by itself; then the session refuses it and names both numbers. */
+ * turn stays even if it is too long by itself; then the session refuses it and names both numbers. */
 static bool fit(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error)
 {
     const char *truncation = NULL;

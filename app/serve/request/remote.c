@@ -26,8 +26,7 @@ static bool is_public_4(uint32_t a)
 }
 
 /* Returns whether an IPv6 address is global unicast; false for addresses that contain an IPv4 address (Teredo, 6to4; NAT64 is
- * not
- * global unicast) and for those reserved for documentation. */
+ * not global unicast) and for those reserved for documentation. */
 static bool is_public_6(const uint8_t a[16])
 {
     const uint32_t high = (uint32_t)a[0] << 24 | (uint32_t)a[1] << 16 | (uint32_t)a[2] << 8 | a[3];

@@ -223,8 +223,7 @@ static const char *find_last(const char *text, size_t n, const char *what)
 }
 
 /* Finds the stop string, which the library does not report: it is the one that ends last in the tokens' text, and the longest
- * of
- * these. */
+ * of these. */
 const char *serve_output_stop(const serve_reply_state *r, const serve_output *s)
 {
     const char *best = NULL;
@@ -497,8 +496,7 @@ static bool ping(serve_reply_state *r)
 }
 
 /* Sends what has been generated so far, or a sign of life after some seconds without anything. Sends the beginning of the
- * stream
- * first, while the prompt may still be processed. Returns false if the client is gone. */
+ * stream first, while the prompt may still be processed. Returns false if the client is gone. */
 static bool advance(serve_reply_state *r)
 {
     bool gone = false;

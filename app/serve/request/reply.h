@@ -1,8 +1,7 @@
 /* reply.h - answers on their way to a client: converts the engine's events to the format of a dialect, streamed or complete.
  * Owns what has been sent so far, the pending text, the end and its reason. Does not own the fields of the JSON (dialects:
  * chat.c, completion.c, messages.c, responses.c, ollama.c, llama.c). A dialect's functions append to reply->out and return
- * false
- * when out of memory. */
+ * false when out of memory. */
 #ifndef AERIE_APP_SERVE_REQUEST_REPLY_H
 #define AERIE_APP_SERVE_REQUEST_REPLY_H
 
@@ -76,16 +75,14 @@ typedef struct serve_dialect {
     void (*whole)(serve_reply_state *r, serve_parts *out);
     bool (*ping)(serve_reply_state *r); /* sends a sign of life; NULL: a comment, or nothing in a stream of JSON lines */
     /* Called in a stream once s->tokens holds the log-probabilities of the whole prompt, which "echo" with "logprobs" asks for.
-     * NULL:
-     * the dialect does not support that, in whole answers neither. */
+     * NULL: the dialect does not support that, in whole answers neither. */
     bool (*scored)(serve_reply_state *r, serve_output *s);
 } serve_dialect;
 
 typedef bool serve_ask_step(serve_ask *ask, serve_error *error);
 
 /* Reads the call's request and answers it. convert: renames the fields to OpenAI's first, or NULL; read: reads the prompt;
- * model
- * and common fields are read already. */
+ * model and common fields are read already. */
 void serve_reply_run(serve_call *call, serve_kind kind, serve_ask_step *convert, serve_ask_step *read,
                      const serve_dialect *dialect);
 

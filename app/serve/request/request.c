@@ -417,8 +417,7 @@ bool serve_ask_fields(serve_ask *ask, serve_error *error)
 /* ---- Life --------------------------------------------------------------------------------------------------------- */
 
 /* Returns whether the nesting of the text is shallow; strings do not count. Deep nesting is refused before any function
- * recurses
- * into it. */
+ * recurses into it. */
 static bool is_shallow(const char *text, size_t n)
 {
     size_t depth = 0;

@@ -83,12 +83,10 @@ bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error);
 /* Loads the model that "model" names. The caller holds call->work, which is released while the model is loaded. */
 bool serve_ask_model(serve_ask *ask, serve_error *error);
 /* Reads the fields that OpenAI's and llama.cpp's requests share, and checks them together. Without a model, only the fields
- * that
- * need none. */
+ * that need none. */
 bool serve_ask_fields(serve_ask *ask, serve_error *error);
 /* Replaces the body by `body`, its form in OpenAI's fields, and takes ownership. ok false: the form could not be made; for lack
- * of
- * memory unless *error says why. */
+ * of memory unless *error says why. */
 bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error);
 void serve_ask_free(serve_ask *ask);
 /* Returns false with *error if anything could not be stored: memory is short, or the memory for requests is exhausted. */
@@ -161,16 +159,14 @@ const char *serve_pictures_mark(void);
 /* Makes the prompt from the rendered conversation, in ask->pictured and ask->tokens. */
 aerie_status serve_pictures_encode(serve_ask *ask, const aerie_chat *chat, aerie_error *why);
 /* The chunks of the request are the prompt, and the tokens that were added after it. Returns how many there are; `chunks` has
- * room
- * for that many. */
+ * room for that many. */
 size_t serve_pictures_n_chunks(const serve_ask *ask);
 void serve_pictures_chunks(const serve_ask *ask, aerie_chunk *chunks);
 
 /* ---- turns.c ------------------------------------------------------------------------------------------------- */
 
 /* Moves system messages to where the template accepts them, if it would refuse or lose them, and converts calls and results to
- * text
- * if it does not know tools. May replace *messages, which are tidied, by another list. */
+ * text if it does not know tools. May replace *messages, which are tidied, by another list. */
 bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object, serve_error *error);
 
 /* ---- numbers.c ------------------------------------------------------------------------------------------------ */

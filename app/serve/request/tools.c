@@ -1,8 +1,7 @@
 /* tools.c - the tools of a request (request.h): converts those of every dialect to functions, which is what models know.
  * A function stays as it is. A custom tool, whose input is plain text, becomes a function with one string argument; the tools
- * of
- * a namespace become functions with the namespace before their names. ask->forms remembers how these are reported. Tools that
- * only another company's service can run (such as web_search) are left out, and a note in the log names their type. */
+ * of a namespace become functions with the namespace before their names. ask->forms remembers how these are reported. Tools
+ * that only another company's service can run (such as web_search) are left out, and a note in the log names their type. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -68,8 +68,7 @@ typedef struct list {
 } list;
 
 /* Adds a system message in its place as the user's text: to the user's message before it, or as a separate message, which the
- * next
- * message of the user joins. */
+ * next message of the user joins. */
 static bool put_in_place(list *l, const json_t *message)
 {
     json_t *content = json_object_get(message, "content");

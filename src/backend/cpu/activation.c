@@ -10,7 +10,7 @@
 void ae_act_layout(ae_layout *layout, size_t n_rows, size_t n_in, size_t tiled, ae_act *act)
 {
     const size_t in = (n_in + 255) / 256 * 256, n = n_rows * in, t = tiled * in;
-    const size_t codes = n + n / 16; /* ae_act_stride adds 64 to at least 1024, whatever n_in a product has */
+    const size_t codes = n + n / 16; /* ae_act_stride pads a row of at least 1024 bytes by 64, a sixteenth */
     act->x = ae_layout_add(layout, n, sizeof(float));
     act->q32 = ae_layout_add(layout, codes, 1);
     act->d32 = ae_layout_add(layout, n / 32, sizeof(float));

@@ -160,7 +160,8 @@ void ae_pack_panels_generic(uint32_t type, const uint8_t *plain, uint32_t n_out,
     }
 }
 
-/* Packers write the blocks of a unit one after another, since they do not know the order of cache lines. */
+/* Packs a unit and distributes it over its cache lines. The packer itself writes the unit's blocks one after another, since it
+ * does not know the order of lines. */
 static uint8_t *pack_unit(ae_pack_unit_fn *pack, const ae_packed *p, const uint8_t *from, size_t row_bytes, uint32_t panel,
                           uint32_t u, uint8_t *scales)
 {

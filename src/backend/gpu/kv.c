@@ -36,8 +36,7 @@ static void lay_out_pages(ae_kv_store *kv, const ae_kv_shape *shape, ae_gpu_kv_l
 }
 
 /* Places the parts of the store's memory at `base`, and returns their size; `base` may be NULL. Returns SIZE_MAX if they are
- * too
- * large. */
+ * too large. */
 static size_t lay_out_memory(ae_kv_store *kv, uint8_t *base)
 {
     size_t pages, bytes;

@@ -2,8 +2,7 @@
  * Owns a stream's recordings. The first pass with a key runs without recording, so that shapes that never come again cost
  * nothing. The second one is recorded: its launches are kept, and pass_end replays them. Later ones are replayed. A stream
  * keeps MAX_PASSES recordings and drops the least recently used one. A separate ring remembers keys that were seen once, so
- * that
- * many rare keys do not push out recordings. The queue's lock is held while a pass is recorded. */
+ * that many rare keys do not push out recordings. The queue's lock is held while a pass is recorded. */
 #include "backend/gpu/pass.h"
 
 #include <stdlib.h>

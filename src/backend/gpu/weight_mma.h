@@ -9,8 +9,7 @@ bool ae_gpu_mma_takes(const ae_weight_source *source, const ae_gpu_facts *facts)
 /* Returns the bytes of a weight, a multiple of 256; 0 for a type that has no such form. */
 size_t ae_gpu_mma_bytes(uint32_t type, uint32_t n_out, uint32_t n_in);
 /* Packs rows [first, first + n) of a weight, given in the file's layout. first is a multiple of 16, and so is n unless these
- * are
- * the last rows. `to` has room for ae_gpu_mma_bytes of n rows. Returns the offset in the weight's memory for the result. */
+ * are the last rows. `to` has room for ae_gpu_mma_bytes of n rows. Returns the offset in the weight's memory for the result. */
 size_t ae_gpu_mma_pack(uint32_t type, uint32_t n_in, const void *rows, uint32_t first, uint32_t n, uint8_t *to);
 /* Packs rows and copies them to the weight's memory on the device. */
 aerie_status ae_gpu_mma_fill(ae_gpu_backend *backend, uint32_t type, uint32_t n_out, uint32_t n_in, uint8_t *device,

@@ -140,8 +140,7 @@ static size_t blank_infinity(char *text, size_t n)
 }
 
 /* Rewrites an integer at text[0..n) that does not fit in 64 bits as a floating-point number of about the same value. Returns
- * the
- * length of the number, rewritten or not; 0: there is none. */
+ * the length of the number, rewritten or not; 0: there is none. */
 static size_t shorten_integer(char *text, size_t n)
 {
     static const char most[] = "9223372036854775807";

@@ -1,7 +1,7 @@
 /* checkpoint.h - the state of a conversion, and what all kinds of checkpoints share. Private to src/convert.
  * A kind fills the list of items and writes the keys. Opening, names, values of config.json, writing rows and the final name
- * are
- * the same for all kinds (convert.c, checkpoint.c, names.c, write.c). A function that fails puts its message into c->error. */
+ * are the same for all kinds (convert.c, checkpoint.c, names.c, write.c). A function that fails puts its message into
+ * c->error. */
 #ifndef AE_CONVERT_CHECKPOINT_CHECKPOINT_H
 #define AE_CONVERT_CHECKPOINT_CHECKPOINT_H
 
@@ -129,8 +129,7 @@ aerie_status ae_convert_step(const ae_convert *c, const char *step, uint64_t don
 aerie_status ae_convert_open_tensors(ae_convert *c);
 aerie_status ae_convert_read_config(ae_convert *c);
 /* These read a value by its key, first from the layer's part, then from the whole config. *value is unchanged if the key is
- * absent or
- * null. */
+ * absent or null. */
 const json_t *ae_convert_value(const ae_convert *c, const char *key);
 aerie_status ae_convert_u32(const ae_convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value);
 aerie_status ae_convert_need_u32(const ae_convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value);
@@ -189,7 +188,7 @@ void ae_convert_put_text(ae_convert_keys *k, const char *suffix, const char *val
 void ae_convert_put_array(ae_convert_keys *k, const char *suffix, ae_gguf_type element, const void *values, size_t n);
 /* Writes a key by its whole name. */
 void ae_convert_put_name(ae_convert_keys *k, const char *name, const char *value);
-/* Writes general.*: architecture, name, and the quantization version if known. */
+/* Writes general.architecture and general.name, and general.quantization_version if the output type is not a float type. */
 void ae_convert_put_general(ae_convert_keys *k, const ae_convert *c);
 
 /* ---- write.c -------------------------------------------------------------------------------------------- */
@@ -243,8 +242,7 @@ aerie_status ae_convert_head_target(ae_convert *c);
 aerie_status ae_convert_head_same(const ae_convert *c, const ae_st_tensor *t, const ae_gguf_tensor *of_target, bool *same);
 aerie_status ae_convert_head_keys(const ae_convert *c, ae_gguf_writer *w);
 /* Checks that the file can be loaded and fits the target. With options.self_check tries the head, and writes the file again if
- * another
- * interpretation of the checkpoint is better. */
+ * another interpretation of the checkpoint is better. */
 aerie_status ae_convert_head_check(ae_convert *c);
 
 #endif

@@ -1,8 +1,7 @@
 /* options.h - the options of a conversion (convert/convert.h), and what is detected about each kind of checkpoint.
  * Owns nothing: strings and lists are borrowed from the caller until ae_convert_free. The kinds of checkpoints are drafter
- * heads
- * (head.h, docs/heads.md), encoders (model/encoder.c, docs/embeddings.md), models (model/arch.h, docs/converting.md), their
- * vision encoders (model/mmproj.h, docs/vision.md) and LoRA adapters (model/adapter.c, docs/adapters.md). */
+ * heads (head.h, docs/heads.md), encoders (model/encoder.c, docs/embeddings.md), models (model/arch.h, docs/converting.md),
+ * their vision encoders (model/mmproj.h, docs/vision.md) and LoRA adapters (model/adapter.c, docs/adapters.md). */
 #ifndef AE_CONVERT_CHECKPOINT_OPTIONS_H
 #define AE_CONVERT_CHECKPOINT_OPTIONS_H
 

@@ -1,15 +1,12 @@
 /* check.c - --self-check: checks whether the head predicts what the target does, and whether another interpretation of the
- * checkpoint
- * would predict it better.
- * The target runs over a text once, which gives the token that it would choose after each position. The head predicts the same
- * from true features and the text's own tokens (teacher forcing): one step ahead from a true row, and two and three steps ahead
- * from rows that it produced itself. Wrong taps, a wrong start of the residual and a wrong order of rows of q and k show
- * at the first step, wrong feedback from the second on. What options decide is not searched. Another interpretation is used
- * only
- * if it clearly gives the target's choices more probability at the same positions (three standard deviations of the mean
- * difference of log-probabilities), because probabilities react long before answers do: on a real head, taps that are off by
- * one
- * layer cost 0.04 of the answers, which 364 positions do not distinguish from chance. */
+ * checkpoint would predict it better. The target runs over a text once, which gives the token that it would choose after each
+ * position. The head predicts the same from true features and the text's own tokens (teacher forcing): one step ahead from a
+ * true row, and two and three steps ahead from rows that it produced itself. Wrong taps, a wrong start of the residual and a
+ * wrong order of rows of q and k show at the first step, wrong feedback from the second on. What options decide is not
+ * searched. Another interpretation is used only if it clearly gives the target's choices more probability at the same positions
+ * (three standard deviations of the mean difference of log-probabilities), because probabilities react long before answers do:
+ * on a real head, taps that are off by one layer cost 0.04 of the answers, which 364 positions do not distinguish from
+ * chance. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* detect.c - finds the kind of a head, the program that wrote it, and its sizes: from the tensors if they show it, else from
- * the
- * config. */
+ * the config. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -235,8 +234,7 @@ aerie_status ae_convert_head_vocab(ae_convert *c)
 /* ---- Kinds -------------------------------------------------------------------------------------------------- */
 
 /* P-EAGLE: a learned vector replaces the taps of mask rows. If the config does not say how far ahead it was trained, assumes 8,
- * the
- * default of the training programs. */
+ * the default of the training programs. */
 static aerie_status read_masks(ae_convert *c)
 {
     static const char *const keys[] = {"mask_token_id", "pard_token", "ptd_token_id"};

@@ -79,8 +79,7 @@ static aerie_status use_default(ae_convert *c)
 }
 
 /* Handles a head whose feature is the input of the target's output head. The format has no such tap, so the tap after the last
- * layer is
- * used, with the target's final norm, and a unit matrix if there is no fc. */
+ * layer is used, with the target's final norm, and a unit matrix if there is no fc. */
 static aerie_status use_last(ae_convert *c)
 {
     ae_convert_head *h = &c->head;

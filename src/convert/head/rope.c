@@ -12,8 +12,7 @@
 static const double pi = 3.14159265358979323846;
 
 /* Returns rope_scaling, or rope_parameters in newer configs; if they differ by kind of layer, those of layers without a window.
- * NULL:
- * there is none. */
+ * NULL: there is none. */
 static const json_t *scaling_of(const ae_convert *c)
 {
     const json_t *json = ae_convert_value(c, "rope_scaling");

@@ -45,8 +45,7 @@ static aerie_status check_config(const ae_convert *c)
 }
 
 /* Reads alpha. PEFT scales by alpha / r, or with use_rslora by alpha / sqrt(r); readers of GGUF files by alpha / r, with the
- * rank of
- * each pair. */
+ * rank of each pair. */
 static aerie_status read_alpha(ae_convert *c)
 {
     uint32_t rank = 0;
@@ -125,8 +124,7 @@ static aerie_status add(ae_convert *c, const char *matrix, const char *part, ae_
 }
 
 /* Returns the rotation of a model's layers; NULL: none of them rotates. All layers have their rows in the order for this
- * rotation, even
- * those that do not rotate. */
+ * rotation, even those that do not rotate. */
 static const ae_rope *rope_of(const ae_model *model)
 {
     for (uint32_t i = 0; i < model->hparams.n_layers; i++)

@@ -395,8 +395,7 @@ aerie_status ae_convert_tensors_falcon_h1(ae_convert *c, uint32_t layer)
 /* ---- MiniMax-01 ------------------------------------------------------------------------------------------------- */
 
 /* Writes which layers are linear: those with "linear_attention" in layer_types, or 0 in the published list. GGUF files have one
- * factor
- * for the stream. */
+ * factor for the stream. */
 aerie_status ae_convert_keys_minimax_01(ae_convert_keys *k, const ae_convert *c)
 {
     static const char *const alphas[] = {"full_attn_alpha_factor", "linear_attn_alpha_factor", "mlp_alpha_factor",
@@ -583,8 +582,7 @@ aerie_status ae_convert_tensors_kimi_k3(ae_convert *c, uint32_t layer)
 /* ---- Ling 3 ----------------------------------------------------------------------------------------------------- */
 
 /* Returns whether a layer has latent attention. Judges by its tensors, because published files and those of transformers count
- * groups
- * of layers differently if the last group is incomplete. */
+ * groups of layers differently if the last group is incomplete. */
 static bool is_latent(const ae_convert *c, uint32_t layer)
 {
     char name[64];

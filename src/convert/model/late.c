@@ -1,8 +1,7 @@
 /* late.c - functions for the rows of archs_late.c: values of config.json with other names or in other forms, keys that depend
- * on
- * several values, and tensors that are joined or cut. Owns nothing.
- * Settings that the architecture's GGUF files cannot express are refused. Sources: the models' own code, or transformers' if it
- * has the class; names and keys of GGUF files as llama.cpp reads them. */
+ * on several values, and tensors that are joined or cut. Owns nothing. Settings that the architecture's GGUF files cannot
+ * express are refused. Sources: the models' own code, or transformers' if it has the class; names and keys of GGUF files as
+ * llama.cpp reads them. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -562,8 +561,7 @@ aerie_status ae_convert_tensors_rwkv6qwen2(ae_convert *c, uint32_t layer)
 }
 
 /* Adds tensors for mixing values to the first layer, where nothing uses them, because programs expect them: copies of those of
- * the
- * learning rate. */
+ * the learning rate. */
 static aerie_status add_values(ae_convert *c, uint32_t layer)
 {
     static const ae_convert_rule own[] = {

@@ -1,6 +1,5 @@
 /* metadata.c - writes the metadata of a model's file, and plans the tensors of its rotation (arch.h). metadata_arch.c writes
- * the
- * keys of single architectures. */
+ * the keys of single architectures. */
 #include <math.h>
 #include <string.h>
 

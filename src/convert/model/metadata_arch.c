@@ -105,8 +105,7 @@ aerie_status ae_convert_keys_phi3(ae_convert_keys *k, const ae_convert *c)
 }
 
 /* Writes the scale of attention scores, with a warning, if it differs from the one that other programs assume: by the size of a
- * head, in
- * the largest models by the width of all heads. */
+ * head, in the largest models by the width of all heads. */
 aerie_status ae_convert_keys_gemma(ae_convert_keys *k, const ae_convert *c)
 {
     const ae_convert_model *m = &c->model;

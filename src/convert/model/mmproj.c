@@ -1,10 +1,9 @@
 /* mmproj.c - converts the vision encoder and projector of a Hugging Face folder to an mmproj file, by the table of
- * mmproj_types.c
- * (mmproj.h).
- * Owns the choice of tensors and the keys clip.*. Sizes come from the tensors if these show them, else from vision_config; the
- * colours' means and deviations from preprocessor_config.json. Does not own running encoders (engine/tower/), or the text model
- * of the same folder (model.c). Invariants: every tensor of encoder and projector is written, or refused by name, and
- * the new file binds like any mmproj file before it gets its final name. Sources: as in mmproj.h. */
+ * mmproj_types.c (mmproj.h). Owns the choice of tensors and the keys clip.*. Sizes come from the tensors if these show them,
+ * else from vision_config; the colours' means and deviations from preprocessor_config.json. Does not own running encoders
+ * (engine/tower/), or the text model of the same folder (model.c). Invariants: every tensor of encoder and projector is
+ * written, or refused by name, and the new file binds like any mmproj file before it gets its final name. Sources: as in
+ * mmproj.h. */
 #include "convert/model/mmproj.h"
 
 #include <math.h>
@@ -65,7 +64,7 @@ static const ae_st_tensor *find_kind(const ae_convert *c, ae_mmproj_rule_kind ki
     return t;
 }
 
-/* Reads the width and the side of a patch from the kernel's shape. */
+/* Reads the encoder's width (n_embd) and the side of a patch from the shape of the kernel that embeds patches. */
 static aerie_status read_kernel(ae_convert *c)
 {
     static const ae_mmproj_rule_kind kinds[] = {AE_MMPROJ_KERNEL, AE_MMPROJ_FRAMES, AE_MMPROJ_PIXELS, AE_MMPROJ_COLOURS};
@@ -524,8 +523,7 @@ static aerie_status mmproj_plan(ae_convert *c)
 /* ---- Keys -------------------------------------------------------------------------------------------------------------- */
 
 /* Finds a value of the image processor: in processor_config.json's image_processor, or at the top level of either file; NULL:
- * there is
- * none. The caller releases *file by json_decref. */
+ * there is none. The caller releases *file by json_decref. */
 static aerie_status find_processed(const ae_convert *c, const char *key, json_t **file, const json_t **value)
 {
     *value = NULL;

@@ -1,6 +1,5 @@
 /* model.c - converts models of Hugging Face folders by the table of archs.c (arch.h). Writes the tensors; metadata.c writes the
- * keys,
- * vocab.c the vocabulary. */
+ * keys, vocab.c the vocabulary. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +25,7 @@ static const ae_convert_arch *find_arch(const char *class)
 }
 
 /* Returns the class of the text model if the folder's class combines it with a vision encoder; the folder's class if that is
- * known
- * itself. */
+ * known itself. */
 static const char *text_class(const ae_convert *c, const char *class, const json_t *text)
 {
     static const char *const joined[] = {"Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration",
@@ -59,8 +57,7 @@ static aerie_status fail_unknown(ae_convert *c, const char *class)
 }
 
 /* Returns whether this is a whole model, with an embedding and layers. A head, whose config also names the target's class, has
- * a layer
- * that reads features. */
+ * a layer that reads features. */
 static bool is_model(const ae_convert *c)
 {
     const bool embeds = ae_convert_look(c, "embed_tokens.weight") || ae_convert_look(c, "embeddings.weight");
@@ -278,8 +275,7 @@ static aerie_status add_pair(ae_convert *c, const ae_convert_item *both, const c
 }
 
 /* Returns whether a matrix that is published transposed has been saved in the usual order. If its shape does not show that, the
- * block's
- * last matrix does. */
+ * block's last matrix does. */
 static bool is_upright(const ae_convert *c, const ae_convert_rule *r, const ae_st_tensor *t, const char *to)
 {
     const uint64_t *s = t->shape, e = c->model.n_embd;

@@ -90,8 +90,7 @@ typedef struct delta {
 } delta;
 
 /* Reads the sizes. qwen3next keeps the order of heads; qwen35 has the first value head of each key head, then the second of
- * each, and
- * so on. */
+ * each, and so on. */
 static aerie_status read_delta(ae_convert *c, delta *d)
 {
     uint32_t value_dim;
@@ -546,8 +545,7 @@ typedef struct gemma4_sizes {
 } gemma4_sizes;
 
 /* Reads the sizes from the tensors, because they depend on the kind of layer, and configs express them in several ways. Layers
- * that
- * read the keys and values of earlier ones have the KV heads of those. */
+ * that read the keys and values of earlier ones have the KV heads of those. */
 static aerie_status read_gemma4(const ae_convert *c, gemma4_sizes *s)
 {
     const uint32_t n = c->model.n_layers;
@@ -714,7 +712,8 @@ aerie_status ae_convert_keys_dots3(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* Multiplies the weights of a norm of low-rank rows by sqrt(n_embd / rank), which the published code does after the norm. */
+/* If the checkpoint asks for it, multiplies the weights of a norm of low-rank rows by sqrt(n_embd / rank), which the published
+ * code does after the norm. */
 static aerie_status scale_norm(ae_convert *c, uint32_t layer, const char *part, uint32_t rank)
 {
     char name[64];

@@ -48,8 +48,7 @@ static bool is_listed(const json_t *file, const char *text)
 }
 
 /* Returns whether an added token is special. added_tokens.json has no flags, so other files decide, or else its text, as in
- * llama.cpp's
- * converter. */
+ * llama.cpp's converter. */
 static bool is_special(const ae_convert_folder *f, const char *text)
 {
     static const char *const marks[][2] = {{"<|", "|>"}, {"<\xef\xbd\x9c", "\xef\xbd\x9c>"}};

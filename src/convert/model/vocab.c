@@ -1,10 +1,8 @@
 /* vocab.c - the vocabulary of a model's folder: tokenizer.json and tokenizer.model (spm.c). specials.c has added and special
- * tokens,
- * templates.c chat templates.
- * Byte-level BPE becomes "gpt2", with the rules by which the folder's tokenizer splits text. BPE with U+2581 and byte tokens,
- * which tokenizers makes of SentencePiece's vocabularies, becomes "llama" again: with the scores of tokenizer.model, or with
- * scores in the order of the merges, which is that of the original scores. Unigram becomes "t5" (unigram.c). Rows of the
- * embedding without a token become fillers. */
+ * tokens, templates.c chat templates. Byte-level BPE becomes "gpt2", with the rules by which the folder's tokenizer splits
+ * text. BPE with U+2581 and byte tokens, which tokenizers makes of SentencePiece's vocabularies, becomes "llama" again: with
+ * the scores of tokenizer.model, or with scores in the order of the merges, which is that of the original scores. Unigram
+ * becomes "t5" (unigram.c). Rows of the embedding without a token become fillers. */
 #include <stdio.h>
 #include <string.h>
 

@@ -38,8 +38,7 @@ typedef struct ae_convert_spm {
 aerie_status ae_convert_read_spm(const ae_convert *c, ae_convert_words *w, ae_convert_spm *s);
 
 /* unigram.c: writes tokenizer.* of a Unigram vocabulary, from tokenizer.json or, if it is not NULL, from `s`, whose pieces are
- * in w
- * already. Does not write special tokens and templates. */
+ * in w already. Does not write special tokens and templates. */
 aerie_status ae_convert_put_unigram(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f,
                                     ae_convert_spm *s);
 bool ae_convert_is_unigram(const json_t *tokenizer);

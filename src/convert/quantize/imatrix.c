@@ -59,7 +59,8 @@ static aerie_status check_entry(const ae_gguf *gguf, const ae_gguf_tensor *sums,
     const ae_gguf_tensor *counts = tensor_of(gguf, name, AE_IMATRIX_COUNTS);
     const int64_t n_matrices = sums->ne[1] * sums->ne[2] * sums->ne[3];
     if (!counts)
-        return ae_fail(error, AERIE_ERROR_FORMAT, "%s: tensor %s has no counts beside it", ae_gguf_path(gguf),
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s has %s, but not the counts that belong to it: the importance "
+                       "matrix is incomplete; aerie imatrix makes a new one", ae_gguf_path(gguf),
                        ae_gguf_quote(quoted, sums->name));
     if (sums->type != AE_TYPE_F32 || counts->type != AE_TYPE_F32 ||
         counts->ne[0] * counts->ne[1] * counts->ne[2] * counts->ne[3] != n_matrices)

@@ -32,8 +32,7 @@ ae_gguf_string ae_imatrix_dataset(const ae_imatrix *imatrix); /* the first datas
 /* Finds the sizes of the importance matrix of a weight. Returns false if there is none. */
 bool ae_imatrix_find(const ae_imatrix *imatrix, ae_gguf_string name, uint64_t *n_columns, uint64_t *n_matrices);
 /* Writes the mean squares of a weight's inputs to out [n_matrices][n_columns]; 1 for a matrix that no row has used. The weight
- * must have
- * an importance matrix. */
+ * must have an importance matrix. */
 void ae_imatrix_means(const ae_imatrix *imatrix, ae_gguf_string name, float *out);
 
 #endif

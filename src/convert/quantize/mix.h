@@ -38,8 +38,7 @@ typedef struct ae_mix_model {
 void ae_mix_model_read(ae_mix_model *model, const ae_gguf *gguf);
 
 /* Returns whether the tensor is quantized: a float matrix called "...weight" that is not a norm, a router, a position table or
- * a small
- * convolution. */
+ * a small convolution. */
 bool ae_mix_is_weight(const ae_gguf_tensor *tensor);
 /* Returns the type that the mix wants for a weight of this name. ne0: elements in a row. */
 uint32_t ae_mix_type(const ae_mix *mix, const ae_mix_model *model, ae_gguf_string name, int64_t ne0);

@@ -86,8 +86,7 @@ static aerie_status want(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settin
 }
 
 /* Decides whether the importance matrix is used for the tensor. It may list the embeddings for another reason: as an output
- * head they
- * have inputs, but as rows to look up they have none. */
+ * head they have inputs, but as rows to look up they have none. */
 static aerie_status weigh(const ae_rewrite *r, ae_rewrite_tensor *t, aerie_error *error)
 {
     const ae_gguf_tensor *from = t->from;

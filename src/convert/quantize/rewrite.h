@@ -55,8 +55,7 @@ typedef struct ae_rewrite_settings {
     void *shape_context;
     bool only_copied; /* weights without copies keep their type, whatever the mix says */
     /* Rows or columns are copied in groups of this many: a group, then the same group again, and so on. 1: the copies of each
-     * row are
-     * adjacent. If the length is not a multiple, all of it is one group. */
+     * row are adjacent. If the length is not a multiple, all of it is one group. */
     uint32_t copy_group;
     /* Each copy compensates the rounding errors of those before it, so that r copies together are r times as exact as one:
      * always for rows, for columns only if a group is whole blocks. */

@@ -220,8 +220,8 @@ static aerie_status grow_marginal(block_drafter *d, const ae_draft_request *requ
     return AERIE_OK;
 }
 
-/* Gives the best child the head's own estimate that it is accepted; the other children share the rest in the same proportions
- * as before. */
+/* Sets the best child's probability to the head's own estimate, if that is between 0 and 1. The other children share the rest
+ * in the same proportions as before, but none gets more than the best. */
 static void believe(ae_proposal *p, float conf)
 {
     const float left = 1.0f - p->p[0], factor = left > 1e-6f ? (1.0f - conf) / left : 0.0f;

@@ -23,7 +23,8 @@ void ae_dhead_conv_begin(ae_dhead_engine *e)
             e->conv_rows[(size_t)t * n + r] = r % h->n_block < t ? (int32_t)n : (int32_t)(r - t);
 }
 
-/* Writes to terms what tap t sees of u [n_batch + 1][n_embd]. */
+/* Copies to terms, for each row r, row r - t of u [n_batch + 1][n_embd]; if that is before the block, the last row of u, which
+ * is zeros. */
 static void fetch(ae_dhead_engine *e, const float *u, uint32_t t, float *terms)
 {
     const uint32_t H = e->net->head->hparams.layer.n_embd;

@@ -41,7 +41,8 @@ static void norm_features(ae_dhead_engine *e, float *g)
                                                 .x_stride = h->n_embd, .weight = e->net->steps[0].hnorm, .eps = h->norm_eps});
 }
 
-/* DFly: computes the feature of layer i, in the array of the stream, which context rows do not use. */
+/* DFly: computes the feature of layer i as a weighted sum of the taps, then norms it. The result is in the array of the stream,
+ * which is free here: context rows do not pass through the layers. */
 static float *mix_layer(ae_dhead_engine *e, uint32_t i)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;

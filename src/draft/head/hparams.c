@@ -49,8 +49,8 @@ static aerie_status read_tap_list(ae_binder *b, const ae_gguf_kv *kv, ae_dhead_h
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s[%u] is not a layer but a value of type %s", path_of(b), b->key,
                            i, ae_gguf_type_name(kv->element_type));
         if (layer < 0 || layer > most)
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s[%u] is %lld; the target's layers are 0 to %u, %u being after "
-                           "the last", path_of(b), b->key, i, (long long)layer, most, most);
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s[%u] is layer %lld, but the target has only 0 to %u (%u: after "
+                           "the last); is the head one of another model?", path_of(b), b->key, i, (long long)layer, most, most);
         h->taps[i] = (uint32_t)layer;
     }
     return AERIE_OK;

@@ -22,7 +22,7 @@ typedef struct medusa {
     uint32_t n_slots, width;
     uint32_t *n_seen;   /* [n_slots] positions of the slot's sequence that have run */
     bool *fresh;        /* [n_slots] whether `newest` belongs to the slot's present sequence */
-    float *newest;      /* (device) [n_slots][width] */
+    float *newest;      /* (device) [n_slots][width] feature of each slot's newest position */
     float *wanted;      /* (device) [n_slots][width] features of the slots that draft */
     ae_propose_row *rows;   /* [n_slots][n_medusa] rows of the slots that draft */
     ae_proposal *proposals; /* as many */

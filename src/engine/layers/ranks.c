@@ -1,5 +1,6 @@
-/* ranks.c - gathers the slices of rows that the ranks of a group have computed (weights/ranks.h). It only copies; no
- * value changes. Owns nothing. */
+/* ranks.c - gathers the slices of rows that the ranks of a group have computed (weights/ranks.h), as numbers or as the codes
+ * that the next product would make of them anyway, and does what needs whole rows first: GLU, norms over all heads. Owns
+ * nothing. */
 #include "engine/layers/block.h"
 
 #define MOST_PARTS (AE_RECUR_RUNS + 1)

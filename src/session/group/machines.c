@@ -193,7 +193,7 @@ static aerie_status map_ranks(ae_ranks **ranks, const ae_model *model, ae_comm *
     return ae_ranks_create(ranks, model, comm, n, shares, error);
 }
 
-/* Slows the network down, for tests and measurements. */
+/* If AERIE_COMM_SLOW is set, wraps the network in one with that latency and bandwidth, for tests and measurements. */
 static aerie_status slow_down(ae_comm **comm, aerie_error *error)
 {
     const char *text = getenv("AERIE_COMM_SLOW");

@@ -24,7 +24,7 @@
 #define RISK_LEAST 0.2   /* plain passes whose time any pass may risk */
 #define RISK_WON 8       /* rounds whose expected gain a pass may risk, if its drafts pay even at the lower end of the
                           * estimates */
-#define SEQUENCE_TRIES 32 /* most tries that a sequence's own rate averages over */
+#define SEQUENCE_TRIES 32 /* when a sequence's own rate counts more tries, older ones lose a quarter of their weight */
 #define MOST_GROWTH 2    /* no pass has more than this many times the rows of the largest measured one */
 #define ODD_TIME 2.5     /* a pass whose time differs from the expected one by this factor was disturbed */
 #define NGRAM_ROUNDS 32  /* rounds that ngram_gain averages over */

@@ -28,7 +28,8 @@ static aerie_status fail(lexer *l, const char *reason)
 static aerie_status fail_heap(lexer *l)
 {
     if (l->tmpl->heap.limit_hit)
-        return ae_fail(l->error, AERIE_ERROR_LIMIT, AE_JINJA_PLACE "the template needs more than %zu bytes parsed",
+        return ae_fail(l->error, AERIE_ERROR_LIMIT,
+                       AE_JINJA_PLACE "the parsed template would need more than %zu bytes, which is the limit",
                        AE_JINJA_AT(l->place), l->tmpl->heap.limit_bytes);
     return ae_fail_memory(l->error, "the template", l->n);
 }

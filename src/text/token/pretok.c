@@ -215,7 +215,8 @@ static aerie_status run_step(run *r, int i_step, size_t begin, size_t end)
     return AERIE_OK;
 }
 
-/* Returns a copy in which each ill-formed byte is a control character, so that offsets stay the same; NULL: no memory. */
+/* Returns a copy in which each ill-formed byte is replaced by the control character 1, so that offsets stay the same; NULL: no
+ * memory. */
 static const char *well_formed(ae_buf *copy, const char *text, size_t n)
 {
     ae_buf_clear(copy);

@@ -400,7 +400,8 @@ static ae_vocab *vocab_new(aerie_error *error)
         ae_fail_memory(error, "a vocabulary", sizeof *vocab);
         return NULL;
     }
-    /* The address is random enough to keep a file from choosing collisions; results do not depend on it. */
+    /* With address randomisation a file cannot know the seed, so it cannot choose words that collide; results do not depend on
+     * it. */
     vocab->seed = (uint64_t)(uintptr_t)vocab * 0x9E3779B97F4A7C15u | 1;
     vocab->bos = vocab->eos = vocab->eot = vocab->eom = vocab->unknown = vocab->padding = -1;
     for (int i = 0; i < 256; i++) vocab->byte_token[i] = -1;

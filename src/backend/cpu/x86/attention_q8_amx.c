@@ -1,6 +1,5 @@
 /* attention_q8_amx.c - attention over q8_0 caches with tiles for many queries; simd/attention_q8.inc has the body. DOTS_n:
- * number
- * of vectors of 16 sums that n rows compute at once. */
+ * number of vectors of 16 sums that n rows compute at once. */
 #include "backend/cpu/x86/vec_avx512.inc"
 #include "backend/cpu/ref/ref.h"
 #define ENTRY(name) ae_amx_##name

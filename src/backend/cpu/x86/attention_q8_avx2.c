@@ -1,6 +1,5 @@
 /* attention_q8_avx2.c - attention over q8_0 caches with AVX2; simd/attention_q8.inc has the body. DOTS_n: number of vectors of
- * 16
- * sums that n rows compute at once. */
+ * 16 sums that n rows compute at once. */
 #include "backend/cpu/x86/vec_avx2.inc"
 #include "backend/cpu/ref/ref.h"
 #define ENTRY(name) ae_avx2_##name

@@ -1,7 +1,6 @@
 /* x86.h - the entry functions of the x86 levels, for the files that fill the tables. No SIMD here: every file
  * named *_avx2.c, *_avxvnni.c, *_avx512.c or *_amx.c is compiled with its own -m flags, and the .inc files with shared bodies
- * are
- * included only by these files, so no general code is compiled with instructions that the CPU may lack. */
+ * are included only by these files, so no general code is compiled with instructions that the CPU may lack. */
 #ifndef AE_BACKEND_CPU_X86_H
 #define AE_BACKEND_CPU_X86_H
 

@@ -1,7 +1,6 @@
 /* mm_p16_256_avx512.c - packed AE_DOT_256 products with AVX-512 VNNI: 16 output rows in the lanes.
  * Arithmetic and layout: kernels.h. The sums p of a unit stay in registers, those of the outputs in L1, where they are updated
- * once
- * per 256 k. The sums are over codes as stored; what `zero` adds is subtracted once per unit. */
+ * once per 256 k. The sums are over codes as stored; what `zero` adds is subtracted once per unit. */
 #define GROUP 16
 #include "backend/cpu/simd/p16.inc"
 #include "backend/cpu/x86/x86.h"
