@@ -179,8 +179,11 @@ class Vision(unittest.TestCase):
             self.assertNotEqual(self.text(s, part(png(2)), text), want)
             self.assertEqual(self.text(s, part(png(1)), text), want)
             for task in glob.glob(f"/proc/{s.process.pid}/task/*/children"): # none is left
-                with open(task, encoding="ascii") as f:
-                    self.assertEqual(f.read(), "")
+                try:
+                    with open(task, encoding="ascii") as f:
+                        self.assertEqual(f.read(), "")
+                except OSError:  # the thread, which served a connection, has ended
+                    pass
         for options, apart in (((), False), (("--host", "0.0.0.0"), True), (("--image-url-hosts", "a.example"), True),
                                (("--host", "0.0.0.0", "--no-image-process"), False)):
             with self.server(*options) as s:
