@@ -1,6 +1,6 @@
 /* gpu.c - the GPU backends: their table of operations, opening and closing, device memory, launches.
  *
- * Owns the backend and its device. "cuda" and "emu" are this table over two drivers. */
+ * Owns the backend and its device. "cuda", "vulkan" and "emu" are this table over three drivers. */
 #include "backend/gpu/gpu.h"
 
 #include <stdio.h>

@@ -193,11 +193,19 @@ uint ae_to_half(float f)
     return sign | cut + uint(rest > half_ || (rest == half_ && (cut & 1u) != 0u));
 }
 
+/* The integer nearest to p, ties to even, for |p| below 2^51. By two additions, which Vulkan rounds correctly: roundEven of
+ * doubles is wrong on Mesa 22.3's lavapipe where the processor has no AVX-512. */
+double nearest(double p)
+{
+    const double magic = 6755399441055744.0LF; /* 1.5 * 2^52 */
+    return (p + magic) - magic;
+}
+
 /* fma(x, inv, AE_MAGIC), for |x * inv| below 2^22 */
 float ae_add_magic(float x, float inv)
 {
     if (FMA == 0) return fma(x, inv, AE_MAGIC);
-    return float(roundEven(double(x) * double(inv))) + AE_MAGIC;
+    return float(nearest(double(x) * double(inv))) + AE_MAGIC;
 }
 
 /* fma(x, inv, -q), where q is the nearest integer to x * inv: both products are exact */
@@ -205,7 +213,7 @@ float ae_rounding_error(float x, float inv)
 {
     if (FMA == 0) return fma(x, inv, AE_MAGIC - fma(x, inv, AE_MAGIC));
     const double p = double(x) * double(inv);
-    return float(p - roundEven(p));
+    return float(p - nearest(p)) + 0.0; /* + 0.0: of a product of -0 the error is 0 */
 }
 
 int ae_round_magic(float x, float inv)
