@@ -137,7 +137,7 @@ def check_pack(folder, aerie, mkmodel):
         if any(part in path for part in ("libjansson", "libpcre2", "libutf8proc")):
             assert path.startswith(str(tree)), f"{line}: not of the pack"
     done = subprocess.run(["bash", tree / "bench" / "gpu10.sh", room / "out", "cpu"], text=True, stdout=subprocess.PIPE,
-                          env={"PATH": os.environ["PATH"], "STEPS": "facts", "SIZE": "tiny", "SCRATCH": str(room)})
+                          env={"PATH": os.environ["PATH"], "STEPS": "facts", "SCRATCH": str(room)})
     assert done.returncode == 0 and "cpu" in (room / "out" / "log.txt").read_text() and "FAILED" not in done.stdout, done.stdout
 
 
