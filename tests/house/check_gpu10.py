@@ -3,8 +3,8 @@
 
 usage: check_gpu10.py AERIE MKMODEL
 
-gpu10.sh is given small programs in place of those of a build; they note what is asked of them, and one sleeps where a case wants
-it. The pack is of two real programs, and starts in a folder of its own, without the libraries of this machine's build.
+gpu10.sh is given small programs in place of those of a build; they note what is asked of them, and one sleeps where a case
+wants it. The pack is of two real programs, and starts in a folder of its own, without the libraries of this machine's build.
 """
 import os
 import shutil
