@@ -252,7 +252,7 @@ vulkan()
     local device f type=${TYPES%% *}
     case $DEVICE in vulkan*) return ;; esac
     [ -f "$LOGS/devices.log" ] || step devices 30 "$AERIE" --list-devices
-    device=$(awk '/^ *vulkan[0-9]/{sub(":", "", $1); print $1; exit}' "$LOGS/devices.log")
+    device=$(awk '/^vulkan/ && !/cannot be used/ {print $1; exit}' "$LOGS/devices.log")
     [ -n "$device" ] || { say "vulkan: skip: there is no device for Vulkan"; return; }
     random_model "$type" && f=$made || return
     step vulkan_ops 60 env AERIE_TEST_DEVICE="$device" AERIE_TEST_EVERY=${EACH_OP:-8} "$BUILD/tests/kernels_test_device_ops"
