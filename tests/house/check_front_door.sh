@@ -26,6 +26,18 @@ for file in Makefile .ci/run scripts/*.sh; do
     done
 done
 
+# Without PyPI the model's script says what would help, and leaves nothing.
+offline=$(mktemp -d)
+mkdir "$offline/scripts" && cp scripts/fetch-model.sh "$offline/scripts/"
+if PIP_NO_INDEX=1 PIP_FIND_LINKS='' sh "$offline/scripts/fetch-model.sh" >"$offline/said" 2>&1; then
+    complain "fetch-model.sh has a model without a network"
+fi
+for word in models/smollm2 HTTPS_PROXY PIP_CERT PIP_INDEX_URL SHA-256; do
+    grep -q -e "$word" "$offline/said" || complain "fetch-model.sh without a network does not name $word: $(cat "$offline/said")"
+done
+[ -z "$(ls -A "$offline/models")" ] || complain "fetch-model.sh without a network leaves: $(ls -A "$offline/models")"
+rm -rf "$offline"
+
 # What the texts link to is there.
 for file in *.md docs/*.md models/*.md training/*.md bench/results/*/*.md; do
     for target in $(grep -o -E '\]\([^):# ]+' "$file" | cut -c 3-); do
