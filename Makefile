@@ -1,8 +1,11 @@
 # The front door. Everything is built by CMake into build/; this file only knows the common ways in.
 
 BUILD ?= build
-JOBS  ?= $(shell nproc)
+JOBS  ?= $(or $(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))),$(shell nproc))
 CMAKE_FLAGS ?=
+# CMake's own make begins anew: -j N is told by JOBS, and it need not say which folders it enters.
+unexport MAKEFLAGS MFLAGS
+COMPILE = env -u MAKELEVEL cmake --build
 
 .PHONY: all deps model gemma demo quick test test-changed check check-all
 .PHONY: check-san check-arm64 check-tsan fuzz bench bench-verify bench-spec install uninstall deb tar wheel
@@ -10,7 +13,7 @@ CMAKE_FLAGS ?=
 
 all: ## build the program and the libraries
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
-	cmake --build $(BUILD) -j $(JOBS) --target aerie aerie_static aerie_shared
+	$(COMPILE) $(BUILD) -j $(JOBS) --target aerie aerie_static aerie_shared
 
 deps: ## install what building, testing and the demo need (Debian, as root)
 	@sh scripts/install-deps.sh
@@ -26,17 +29,17 @@ demo: deps model all ## answer prompts plain and with speculation, and compare t
 
 quick: ## house rules, units, and some cases of each law: about a minute once built
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
-	cmake --build $(BUILD) -j $(JOBS)
+	$(COMPILE) $(BUILD) -j $(JOBS)
 	AERIE_TEST_EVERY=96 ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure -L '^quick$$'
 
 test: ## one test or several: make test T=laws/engine_laws
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
-	cmake --build $(BUILD) -j $(JOBS)
+	$(COMPILE) $(BUILD) -j $(JOBS)
 	ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure -R '$(T)'
 
 test-changed: ## the tests that the changes since main can break (tests/labels.txt)
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
-	cmake --build $(BUILD) -j $(JOBS)
+	$(COMPILE) $(BUILD) -j $(JOBS)
 	@scripts/test-changed.py $(BUILD)
 
 check: ## build with warnings as errors, run all tests, then again under sanitizers
@@ -47,7 +50,7 @@ check-all: ## what check does with every case of every walk: hours
 
 check-san: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	cmake -S . -B $(BUILD)-san -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,undefined >/dev/null
-	cmake --build $(BUILD)-san -j $(JOBS)
+	$(COMPILE) $(BUILD)-san -j $(JOBS)
 	ctest --test-dir $(BUILD)-san --output-on-failure -j $(JOBS)
 
 check-arm64: ## the kernel checker cross-built for arm64, under qemu-user; the reference's bits compared with this machine's
@@ -55,14 +58,14 @@ check-arm64: ## the kernel checker cross-built for arm64, under qemu-user; the r
 
 check-tsan: deps ## pool, generation and server under ThreadSanitizer
 	cmake -S . -B $(BUILD)-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=thread >/dev/null
-	cmake --build $(BUILD)-tsan -j $(JOBS) --target aerie mkmodel mkarch mklora unit_test_pool laws_test_task_laws app_test_run
+	$(COMPILE) $(BUILD)-tsan -j $(JOBS) --target aerie mkmodel mkarch mklora unit_test_pool laws_test_task_laws app_test_run
 	ctest --test-dir $(BUILD)-tsan --output-on-failure \
 	  -R '^(unit/pool|laws/task_laws|app/run|serve/(basic|laws|limits|turns|conversations))$$'
 
 fuzz: deps ## libFuzzer programs (clang) in build-fuzz/tests/fuzz_*
 	cmake -S . -B $(BUILD)-fuzz -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_TESTS=OFF \
 	  -DAERIE_FUZZ=ON -DAERIE_SANITIZE=address,undefined >/dev/null
-	cmake --build $(BUILD)-fuzz -j $(JOBS)
+	$(COMPILE) $(BUILD)-fuzz -j $(JOBS)
 
 bench: all model ## speed on the real model
 	$(BUILD)/aerie bench speed -m models/smollm2-135m-instruct-q4_1.gguf

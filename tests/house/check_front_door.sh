@@ -48,4 +48,19 @@ done
 # make must have nothing to do before check.sh, which reports in CI's form whatever fails.
 steps=$(make -n --no-print-directory check)
 [ "$steps" = "bash scripts/check.sh" ] || complain "make check runs: $steps"
+
+unset JOBS
+# make -j N runs N jobs, without CMake's make complaining about it; a bare make runs as many as there are processors.
+for jobs in 3 $(nproc); do
+    flag=-j$jobs
+    [ "$jobs" = 3 ] || flag=
+    make -n --no-print-directory $flag all | grep -q -e "--build build -j $jobs " ||
+        complain "make $flag runs: $(make -n --no-print-directory $flag all)"
+done
+calm=$(mktemp -d)
+printf 'all:\n\t@cmake -E echo "flags:$$MAKEFLAGS"\n' >"$calm/last.mk"
+printf 'include Makefile\ncalm:\n\t@$(MAKE) -f %s/last.mk all\n' "$calm" >"$calm/first.mk"
+said=$(make -s -j3 -f "$calm/first.mk" calm 2>&1)
+case $said in *jobserver* | *-j*) complain "make -j3 hands its flags on: $said" ;; esac
+rm -rf "$calm"
 exit $bad
