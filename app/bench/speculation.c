@@ -318,14 +318,29 @@ static bool suits(const bench_spec *b, const bench_drafter *d)
     return info.type == d->type || !b->options.bench.more_drafts.n; /* with a single file, the session's error says more */
 }
 
-static const char *file_of(const bench_spec *b, const bench_drafter *d)
+/* Adds a file to those that draft for d. */
+static void add_file(bench_drafter *d, const char *path)
 {
-    const char *path = draft_of(b, d->set), *found = models_of(b, d->set)->head_path;
+    const size_t n = strlen(d->file);
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    if (path) snprintf(d->file + n, sizeof d->file - n, "%s%s", n ? " + " : "", slash ? slash + 1 : path);
+}
+
+/* Names the files that draft: the one of -md, what drafts for that model, and a head that was found beside -m. */
+static void name_files(const bench_spec *b, bench_drafter *d)
+{
+    const app_models *m = models_of(b, d->set);
     const bool by_model = d->type == AERIE_SPEC_DRAFT || d->type == AERIE_SPEC_HIER;
-    if (found && (!path || (!by_model && d->type != AERIE_SPEC_AUTO))) path = found;
-    if (!path || !app_wants_draft(d->type)) return "";
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
+    d->file[0] = 0;
+    if (!app_wants_draft(d->type)) return;
+    if (m->draft && (by_model || d->type == AERIE_SPEC_AUTO)) {
+        add_file(d, draft_of(b, d->set));
+        for (size_t i = 0; d->type != AERIE_SPEC_DRAFT && i < b->options.hier.files.n; i++)
+            add_file(d, b->options.hier.files.items[i]);
+        const bool again = m->inner_path && m->head_path && d->type == AERIE_SPEC_AUTO && !strcmp(m->inner_path, m->head_path);
+        if (d->type != AERIE_SPEC_DRAFT && !again) add_file(d, m->inner_path);
+    }
+    if (m->head && !by_model) add_file(d, m->head_path ? m->head_path : m->draft ? NULL : draft_of(b, d->set));
 }
 
 static int list_drafters(bench_spec *b)
@@ -349,10 +364,10 @@ static int list_drafters(bench_spec *b)
                                .tree = (aerie_tree)o->bench.trees.items[k % o->bench.trees.n]};
             const size_t before = b->n_drafters;
             for (d.set = 0; d.set < n_sets; d.set++) {
-                d.file = file_of(b, &d);
+                name_files(b, &d);
                 if (suits(b, &d)) b->drafters[b->n_drafters++] = d;
             }
-            d.set = 0, d.file = ""; /* opening the session reports what is missing */
+            d.set = 0, d.file[0] = 0; /* opening the session reports what is missing */
             if (b->n_drafters == before) b->drafters[b->n_drafters++] = d;
         }
     }

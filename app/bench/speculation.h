@@ -34,7 +34,7 @@ typedef struct bench_drafter {
     aerie_spec_type type;
     char name[96];   /* the type that was chosen */
     size_t set;           /* index in bench_spec.sets of the file that drafts */
-    const char *file;     /* its name without folders, or "" */
+    char file[256];       /* names without folders of the files that draft, joined by " + "; "": none */
     uint32_t n_max;
     aerie_tree tree;
     const char *label;    /* bench study: name of a drafter whose settings differ from the options; NULL: none */

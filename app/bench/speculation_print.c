@@ -61,10 +61,10 @@ static double conditional_at(const bench_cell *c, size_t i)
     return app_rate(c->stats.accepted_at[i], c->stats.tried_at[i]);
 }
 
-/* Returns the name of the drafter's file. */
+/* Returns the names of the drafter's files. */
 static const char *file_of(const bench_cell *c)
 {
-    return c->drafter->file ? c->drafter->file : "";
+    return c->drafter->file;
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------------------ */

@@ -232,7 +232,8 @@ static int load_hierarchy(app_models *models, const app_options *options)
     if (status != AERIE_OK && !wants(options, AERIE_SPEC_HIER))
         app_note("the head beside the draft model is not used: %s", error.text);
     else if (!bad) bad = app_report(APP_LOADING, status, &error);
-    aerie_free(found);
+    if (models->inner_head) models->inner_path = found;
+    else aerie_free(found);
     return bad;
 }
 
@@ -288,6 +289,7 @@ int app_models_borrow(app_models *models, const app_models *base, const app_opti
 static void free_drafters(app_models *models)
 {
     aerie_drafter_head_free(models->inner_head);
+    aerie_free(models->inner_path);
     for (size_t i = models->n_inner; i-- > 0;) aerie_model_free(models->inner[i]);
     aerie_drafter_head_free(models->head);
     aerie_model_free(models->draft);

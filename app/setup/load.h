@@ -22,6 +22,7 @@ typedef struct app_models {
     aerie_model *inner[APP_MAX_HIER];        /* [n_inner] of --hier-draft; each drafts for the one before it */
     size_t n_inner;
     aerie_drafter_head *inner_head;          /* a head for the last of these, or NULL */
+    char *inner_path;           /* path of that head if it was found beside the model, to be released by aerie_free */
     aerie_model_info info;
     app_format format;
 } app_models;

@@ -414,6 +414,13 @@ static void auto_anywhere(void **state)
     assert_non_null(strstr(cli_last.out, "draft-eagle3+draft"));
     cli("$A bench spec -m m.gguf --spec-types auto -n 4 -r 1 --temp 0 -p hello --csv");
     assert_non_null(strstr(cli_last.out, ",m-eagle3.gguf\n")); /* found, and named */
+    cli("$A bench spec -m m.gguf -md m.gguf --spec-types draft,auto,hier -n 4 -r 1 --temp 0 -p hello --csv");
+    assert_non_null(strstr(cli_last.out, ",m.gguf\n"));
+    assert_non_null(strstr(cli_last.out, ",m.gguf + m-eagle3.gguf\n")); /* beside the model, for 'auto' and 'hier' */
+    cli("cp m.gguf s.gguf && $A bench spec -m m.gguf -md s.gguf --spec-types auto,hier --hier-draft s.gguf --hier-type ngram "
+        "-n 4 -r 1 --temp 0 -p hello --csv");
+    assert_non_null(strstr(cli_last.out, ",s.gguf + s.gguf + m-eagle3.gguf\n"));
+    assert_non_null(strstr(cli_last.out, ",s.gguf + s.gguf\n"));
     cli("$A bench study -m m.gguf -md m.gguf -o both --types Q8_0 --quick -n 4 -p hello");
     assert_int_equal(cli_last.status, 0);
     assert_non_null(strstr(cli_last.err, "Q8_0: measured in"));
