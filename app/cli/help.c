@@ -183,10 +183,23 @@ static const char *meaning_of(const app_option *o, const char *value, char out[1
     return NULL;
 }
 
+/* Returns the option's default: in the words that its help has for it where the number alone says little ("0: 64"), in short
+ * help wherever it has words; NULL if the option has none. */
+static const char *default_of(const app_option *o, bool brief, char out[256])
+{
+    enum { FEW = 40 };
+    char meaning[160];
+    const char *value = app_option_default(o, out);
+    const bool code = value && (!strcmp(value, "0") || *value == '-');
+    const char *words = value && (brief || code) ? meaning_of(o, value, meaning) : NULL;
+    if (words && (brief || strlen(words) <= FEW)) snprintf(out, 256, "%s", words);
+    return value ? out : NULL;
+}
+
 void app_print_option(const app_option *o, bool brief)
 {
     enum { LEFT = 34 };
-    char names[256], text[1024], fallback[256], meaning[160], environment[64];
+    char names[256], text[1024], fallback[256], environment[64];
     size_t at = 2 + names_of(o, names);
     app_print("  %s", names);
     if (at + 2 > LEFT) {
@@ -194,33 +207,36 @@ void app_print_option(const app_option *o, bool brief)
         at = 0;
     }
     app_print("%*s", (int)(LEFT - at), "");
-    const char *value = app_option_default(o, fallback), *own = strstr(o->help, " (default: ");
+    const char *value = default_of(o, brief, fallback), *own = strstr(o->help, " (default: ");
     size_t n = strlen(o->help);
     if (brief && own) n = (size_t)(own - o->help);
     if (brief && strcspn(o->help, ";") < n) n = strcspn(o->help, ";");
     size_t used = (size_t)snprintf(text, sizeof text, "%.*s", (int)n, o->help);
     if (brief && own) /* the help has its own words about the default */
         used += (size_t)snprintf(text + used, sizeof text - used, "%.*s", (int)strcspn(own, ")") + 1, own);
-    const char *words = value && brief ? meaning_of(o, value, meaning) : NULL;
     if (value && !own && used < sizeof text)
-        used += (size_t)snprintf(text + used, sizeof text - used, " (default: %s)", words ? words : value);
+        used += (size_t)snprintf(text + used, sizeof text - used, " (default: %s)", value);
     if (!brief && used < sizeof text)
         snprintf(text + used, sizeof text - used, " [%s]", app_option_environment(o, environment));
     app_print_wrapped(text, LEFT, LEFT);
 }
 
-/* Prints the command's options, with a heading before each group. Options of a group are adjacent in the table. */
+static bool in_group(const app_option *o, const app_command *command, const char *group)
+{
+    return (o->commands & command->bit) && strcmp(o->group, group) == 0;
+}
+
+/* Prints the command's options by group, groups in the order of the table. */
 static void print_options(const app_command *command)
 {
-    const char *group = "";
     for (size_t i = 0; i < app_n_options(); i++) {
-        const app_option *o = app_option_at(i);
-        if (!(o->commands & command->bit)) continue;
-        if (strcmp(group, o->group)) {
-            group = o->group;
-            app_print("\n%s\n", group);
-        }
-        app_print_option(o, false);
+        const app_option *first = app_option_at(i);
+        bool again = !(first->commands & command->bit);
+        for (size_t k = 0; k < i && !again; k++) again = in_group(app_option_at(k), command, first->group);
+        if (again) continue;
+        app_print("\n%s\n", first->group);
+        for (size_t k = i; k < app_n_options(); k++)
+            if (in_group(app_option_at(k), command, first->group)) app_print_option(app_option_at(k), false);
     }
 }
 
@@ -505,7 +521,7 @@ void app_print_man(void)
         print_troff(names);
         app_print("\n");
         print_troff(o->help);
-        const char *value = app_option_default(o, fallback);
+        const char *value = default_of(o, false, fallback);
         if (value && !strstr(o->help, "(default: ")) {
             app_print(" (default: ");
             print_troff(value);

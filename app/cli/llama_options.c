@@ -20,10 +20,11 @@ static const app_foreign foreign_options[] = {
     {"--log-file", "FNAME", APP_OTHERWISE, "redirect standard error: 2> FILE"},
     {"--log-colors", "[on|off|auto]", APP_NO_EFFECT, "messages are not coloured"},
     {"--log-verbose", NULL, APP_OTHERWISE, "use -v"},
-    {"-lv --verbosity --log-verbosity", "N", APP_OTHERWISE, "use -v to see more, -q to see errors only"},
+    {"-lv --verbosity --log-verbosity", "N", APP_OTHERWISE, "use -v to see more, -q to see only errors and warnings"},
     {"--log-jsonl --log-prompts-dir", NULL, APP_ABSENT, "there is no log of prompts"},
-    {"--no-log-jsonl", NULL, APP_NO_EFFECT, "there is no log"},
-    {"--log-prefix --no-log-prefix --log-timestamps --no-log-timestamps", NULL, APP_NO_EFFECT, "there is no log"},
+    {"--no-log-jsonl", NULL, APP_NO_EFFECT, "there is no log of prompts"},
+    {"--log-prefix --no-log-prefix --log-timestamps --no-log-timestamps", NULL, APP_NO_EFFECT,
+     "lines of the server's log begin with the time, others have no prefix"},
     {"--simple-io", NULL, APP_NO_EFFECT, "lines can be edited only on a terminal"},
 
     /* Threads and memory */

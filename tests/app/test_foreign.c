@@ -313,6 +313,31 @@ static void options_have_one_default(void **state)
     }
 }
 
+/* The full help has no default that is only a code for something else, where a few words say what ("0: 64 (default: 0)"). */
+static void full_help_has_defaults_in_words(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        cli("$A help %s --all | tr -s ' \\n' ' ' | grep -o -E ' 0: [^;:()]{1,30} \\(default: 0\\)'", app_command_at(i)->name);
+        if (cli_last.n_out) fail_msg("%s: %s", app_command_at(i)->name, cli_last.out);
+    }
+    prints("--spec-tree-nodes", (const char *[]){"0: 64 (default: 64)", NULL});
+    prints("--top-k", (const char *[]){"0: off (default: 40)", NULL});
+    prints("--models-max", (const char *[]){"(default: any number)", NULL});
+    cli("$A --man | tr '\\n' ' ' | grep -c -F '0: 64 (default: 64)'");
+    assert_string_equal(cli_last.out, "1\n");
+}
+
+/* Each group of options has one heading, whatever the order of the table. */
+static void groups_have_one_heading(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        cli("$A help %s --all | sed '1,/^$/d' | grep -E '^[A-Z][A-Za-z ()]*$' | sort | uniq -d", app_command_at(i)->name);
+        if (cli_last.n_out) fail_msg("%s has these headings twice: %s", app_command_at(i)->name, cli_last.out);
+    }
+}
+
 static void version_has_a_commit(void **state)
 {
     (void)state;
@@ -336,6 +361,8 @@ int main(void)
         cmocka_unit_test(help_on_anything),
         cmocka_unit_test(defaults_mean_something),
         cmocka_unit_test(options_have_one_default),
+        cmocka_unit_test(full_help_has_defaults_in_words),
+        cmocka_unit_test(groups_have_one_heading),
         cmocka_unit_test(version_has_a_commit),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
