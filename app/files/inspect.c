@@ -174,9 +174,19 @@ static void print_value(const app_options *options, const ae_gguf_kv *kv)
     if (array) app_print("]");
 }
 
+/* Prints a heading, after an empty line unless it is the first thing that is printed. */
+static void print_heading(const char *what, size_t n_shown, size_t n_all, const char *unit, bool first)
+{
+    if (n_shown < n_all) app_print("%s%s (%zu of %zu%s)\n", first ? "" : "\n", what, n_shown, n_all, unit);
+    else app_print("%s%s (%zu%s)\n", first ? "" : "\n", what, n_all, unit);
+}
+
 static void print_keys(const app_options *options, const ae_gguf *gguf)
 {
-    app_print("\nMetadata (%zu keys)\n", ae_gguf_n_kv(gguf));
+    const size_t n_all = ae_gguf_n_kv(gguf);
+    size_t n_shown = 0;
+    for (size_t i = 0; i < n_all; i++) n_shown += matches(options, ae_gguf_kv_at(gguf, i)->key);
+    print_heading("Metadata", n_shown, n_all, " keys", options->inspect.keys);
     for (size_t i = 0; i < ae_gguf_n_kv(gguf); i++) {
         const ae_gguf_kv *kv = ae_gguf_kv_at(gguf, i);
         if (!matches(options, kv->key)) continue;
@@ -194,7 +204,10 @@ static void print_keys(const app_options *options, const ae_gguf *gguf)
 
 static void print_tensors(const app_options *options, const ae_gguf *gguf)
 {
-    app_print("\nTensors (%zu)\n", ae_gguf_n_tensors(gguf));
+    const size_t n_all = ae_gguf_n_tensors(gguf);
+    size_t n_shown = 0;
+    for (size_t i = 0; i < n_all; i++) n_shown += matches(options, ae_gguf_tensor_at(gguf, i)->name);
+    print_heading("Tensors", n_shown, n_all, "", options->inspect.tensors && !options->inspect.keys);
     for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
         const ae_gguf_tensor *tensor = ae_gguf_tensor_at(gguf, i);
         char shape[96];

@@ -159,7 +159,7 @@ static int pull(source_plan *plan, store_place *place, const char *reference, co
     if (!bad && !(there && !fresh)) {
         if (options->pull.offline)
             bad = there ? APP_DONE
-                        : app_error(APP_FAILED, "'%s' was not pulled yet, and --offline forbids to do it now", reference);
+                        : app_error(APP_FAILED, "'%s' is not on this machine, and --offline forbids downloading it", reference);
         else if (!fetch_possible())
             bad = app_error(APP_FAILED,
                             "this aerie was built without libcurl and cannot pull '%s'; download the file and give it to -m",

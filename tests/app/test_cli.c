@@ -227,6 +227,10 @@ static void inspect_shows_hostile_strings_safely(void **state)
     cli("$A inspect evil.gguf --full --match list");
     assert_non_null(strstr(cli_last.out, "11, 12]"));
     assert_null(strstr(cli_last.out, "answer"));
+    cli("$A inspect evil.gguf --keys --match list"); /* nothing before the heading, which counts what is shown */
+    assert_int_equal(strncmp(cli_last.out, "Metadata (1 of 4 keys)\n", 23), 0);
+    cli("$A inspect evil.gguf --tensors");
+    assert_string_equal(cli_last.out, "Tensors (0)\n");
     cli("$A inspect evil.gguf --json");
     json_t *json = json_loads(cli_last.out, 0, NULL), *keys = json_object_get(json, "keys");
     assert_int_equal(json_integer_value(json_object_get(keys, "answer")), 42);

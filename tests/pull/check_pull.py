@@ -147,7 +147,7 @@ class Pull(Case):
         again = self.run_it("run", "-m", "hf:o/r", "-p", "a b", "-n", "8", "--temp", "0", "-no-cnv", "-c", "128", "--offline")
         self.assertEqual(first.out, again.out)
         self.run_it("inspect", "hf:o/r", "--keys")
-        self.assertIn("not pulled yet", self.run_it("tokenize", "-hf", "o/other", "-p", "a", "--offline", status=1).err)
+        self.assertIn("forbids downloading it", self.run_it("tokenize", "-hf", "o/other", "-p", "a", "--offline", status=1).err)
         self.assertIn("exclude each other", self.run_it("tokenize", "-m", "x", "-hf", "o/r", "-p", "a", status=2).err)
         self.run_it("tokenize", "-hf", "o/r", "-hff", "m-Q4_0.gguf", "-p", "a", status=1, HF_ENDPOINT="http://127.0.0.1:1")
 
@@ -230,7 +230,7 @@ class Pull(Case):
         self.assertIn("files are missing", self.run_it("list").out)
         self.run_it("rm", "hf:o/r:Q8_0", "ollama:smol:135m")
         self.assertEqual(os.listdir(os.path.join(self.home, "cache/aerie/models")), [])
-        self.assertIn("not pulled yet", self.run_it("tokenize", "-hf", "o/r", "-p", "a", "--offline", status=1).err)
+        self.assertIn("forbids downloading it", self.run_it("tokenize", "-hf", "o/r", "-p", "a", "--offline", status=1).err)
         self.run_it("rm", status=2)
         self.assertIn("not a pulled model", self.run_it("rm", "m.gguf", status=2).err)
         for wrong in ("hf:../r", "hf:o/r/../../x.gguf", "hf:o", "https://host/"):
