@@ -57,3 +57,11 @@ if(TARGET aerie AND NOT CMAKE_CROSSCOMPILING)
       endif()")
   endforeach()
 endif()
+
+# Programs find the library in /usr/local/lib by the linker's cache, which only root may write. A folder for a package has none.
+if(UNIX AND NOT APPLE)
+  install(CODE "
+    if(\"\$ENV{DESTDIR}\" STREQUAL \"\")
+      execute_process(COMMAND sh -c \"PATH=\\$PATH:/usr/sbin:/sbin; ldconfig\" RESULT_VARIABLE ignored OUTPUT_QUIET ERROR_QUIET)
+    endif()")
+endif()

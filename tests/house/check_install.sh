@@ -28,7 +28,15 @@ line=$(sed -n 's|^ \*  *cc \(examples/simple.c -Iinclude .*\) -o simple$|\1|p' e
 "$cc" $(echo "$line" | sed "s|build/|$build/|g") -o "$tmp/by-line"
 answers "$tmp/by-line"
 
-"$cmake" --install "$build" --prefix "$tmp/elsewhere" >"$tmp/log" 2>&1 || failed "$(cat "$tmp/log")"
+# The linker's cache is renewed (without it a program that pkg-config helped to link does not start), but not for a package.
+mkdir "$tmp/bin"
+printf '#!/bin/sh\necho renewed >>"%s/ldconfig"\n' "$tmp" >"$tmp/bin/ldconfig"
+chmod +x "$tmp/bin/ldconfig"
+DESTDIR=$tmp/package PATH=$tmp/bin:$PATH "$cmake" --install "$build" --prefix /usr >"$tmp/log" 2>&1 || failed "$(cat "$tmp/log")"
+[ ! -f "$tmp/ldconfig" ] || failed "installing into a package's folder runs ldconfig"
+rm -rf "$tmp/package"
+PATH=$tmp/bin:$PATH "$cmake" --install "$build" --prefix "$tmp/elsewhere" >"$tmp/log" 2>&1 || failed "$(cat "$tmp/log")"
+[ -f "$tmp/ldconfig" ] || failed "installing does not run ldconfig"
 mv "$tmp/elsewhere" "$tmp/prefix" # an installation may be moved
 # what the program says of itself, as it says it, and as the shells read it
 said=$tmp/prefix/share
