@@ -33,7 +33,8 @@ if PIP_NO_INDEX=1 PIP_FIND_LINKS='' sh "$offline/scripts/fetch-model.sh" >"$offl
     complain "fetch-model.sh has a model without a network"
 fi
 for word in models/smollm2 HTTPS_PROXY PIP_CERT PIP_INDEX_URL SHA-256; do
-    grep -q -e "$word" "$offline/said" || complain "fetch-model.sh without a network does not name $word: $(cat "$offline/said")"
+    grep -q -e "$word" "$offline/said" ||
+        complain "fetch-model.sh without a network does not name $word: $(cat "$offline/said")"
 done
 [ -z "$(ls -A "$offline/models")" ] || complain "fetch-model.sh without a network leaves: $(ls -A "$offline/models")"
 rm -rf "$offline"
