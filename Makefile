@@ -45,7 +45,7 @@ test-changed: ## the tests that the changes since main can break (tests/labels.t
 check: ## build with warnings as errors, run all tests, then again under sanitizers
 	@bash scripts/check.sh
 
-check-all: ## what check does with every case of every walk: hours
+check-all: ## make check with every test case, none sampled: hours
 	@AERIE_TEST_EVERY=1 bash scripts/check.sh
 
 check-san: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer

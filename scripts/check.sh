@@ -3,9 +3,8 @@
 # library again with assertions, AddressSanitizer and UndefinedBehaviorSanitizer, and those that use threads with
 # ThreadSanitizer. Ends by naming the slowest tests, those that were skipped and, as the last line, `N passed, N failed`, which
 # is kept in build/count.txt.
-#
-# Walks over many similar cases take every sixth in the release build and every 24th or fewer under sanitizers, so that all
-# of it ends within 25 minutes on 2 quiet cores; `AERIE_TEST_EVERY=1 make check` takes all, which is hours.
+# Tests with many similar cases run every sixth case in the release build and every 24th or fewer under sanitizers, so that the
+# whole run ends within 25 minutes on 2 quiet cores; `AERIE_TEST_EVERY=1 make check` runs all cases and takes hours.
 set -u
 cd "$(dirname "$0")/.." || exit
 jobs=$(nproc)

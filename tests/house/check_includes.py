@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Rules of the house that the sources themselves show (ARCHITECTURE.md). A room is a folder with the sources that lie in it.
+"""Rules of the source tree (ARCHITECTURE.md) that can be checked in the sources. A module is a folder with its source files.
 
-  * Data flows one way: a room of src/ includes only itself and rooms before it in ORDER. So no two rooms go round in a circle.
-  * The same for app/: APP. It includes the public headers and its own rooms; what it needs of src/ is listed in INTERNALS.
+  * Data flows one way: a module of src/ includes only itself and modules before it in ORDER, so there are no cycles.
+  * The same for app/: APP. It includes the public headers and its own modules; the headers of src/ that it needs are listed in INTERNALS.
   * Nothing in src/ prints or ends the process. Every header opens with its guard, named after its path, every file with a
     comment that names it and says what it is.
   * A line has at most 128 columns, a file 800 lines, a folder 25 files.
 
-usage: check_includes.py [--rooms] [--arrows]
-  --rooms    print each room with its files and lines
-  --arrows   print each pair of rooms of which one includes the other, and how often
+usage: check_includes.py [--modules] [--arrows]
+  --modules  print each module with its files and lines
+  --arrows   print each pair of modules of which one includes the other, and how often
 """
 import os
 import re
@@ -73,7 +73,7 @@ def read(path):
         return f.read()
 
 
-def room_of(path):
+def module_of(path):
     return os.path.dirname(path).split("/", 1)[1] if "/" in os.path.dirname(path) else ""
 
 
@@ -86,7 +86,7 @@ def resolve(path, target, known):
 
 
 def check_arrows(texts):
-    """Includes of src/ and app/. Returns {(room, room): count}, rooms with src/ or app/ before them."""
+    """Includes of src/ and app/. Returns {(module, module): count}, modules with src/ or app/ before them."""
     arrows = {}
     internals = set(INTERNALS.split())
     for path, text in texts.items():
@@ -94,9 +94,9 @@ def check_arrows(texts):
         if top == "include":
             continue
         order = ORDER if top == "src" else APP
-        room = room_of(path)
-        if room not in order:
-            fail(f"{path}: the room {top}/{room} has no place in the order of this check")
+        module = module_of(path)
+        if module not in order:
+            fail(f"{path}: the module {top}/{module} is not in ORDER or APP of this check")
             continue
         for target in INCLUDE.findall(text):
             found = resolve(path, target, texts)
@@ -106,24 +106,24 @@ def check_arrows(texts):
                 continue
             if found.startswith("include/"):
                 continue
-            to_top, to = found.split("/", 1)[0], room_of(found)
+            to_top, to = found.split("/", 1)[0], module_of(found)
             if to_top != top:
                 if f"{path}:{target}" not in internals:
                     fail(f"{path} includes {target}; app/ uses the public headers only" if top == "app"
                          else f"{path} includes {found}")
                 internals.discard(f"{path}:{target}")
                 continue
-            if to != room:
-                arrows[top + "/" + room, top + "/" + to] = arrows.get((top + "/" + room, top + "/" + to), 0) + 1
-                if to in order and order.index(to) > order.index(room):
-                    fail(f"{path} includes {target}: {to}/ stands after {room}/")
+            if to != module:
+                arrows[top + "/" + module, top + "/" + to] = arrows.get((top + "/" + module, top + "/" + to), 0) + 1
+                if to in order and order.index(to) > order.index(module):
+                    fail(f"{path} includes {target}: {to}/ comes after {module}/ in the order of modules")
     for left in sorted(internals):
         fail(f"listed as internals, but not included: {left}")
     return arrows
 
 
 def circles(arrows):
-    """Groups of rooms that reach each other."""
+    """Include cycles: groups of modules that reach each other."""
     to = {}
     for a, b in arrows:
         to.setdefault(a, set()).add(b)
@@ -172,15 +172,15 @@ def check_lines():
                     fail(f"{path}:{i}: lines have at most 128 columns")
 
 
-def check_rooms(texts, show):
-    rooms = {}
+def check_modules(texts, show):
+    modules = {}
     for path, text in texts.items():
-        rooms.setdefault(os.path.dirname(path), []).append(text.count("\n"))
-    for room in sorted(rooms):
+        modules.setdefault(os.path.dirname(path), []).append(text.count("\n"))
+    for module in sorted(modules):
         if show:
-            print(f"{room:<28} {len(rooms[room]):>3} files {sum(rooms[room]):>6} lines")
-        if len(rooms[room]) > 25:
-            fail(f"{room} has {len(rooms[room])} files; folders have at most 25")
+            print(f"{module:<28} {len(modules[module]):>3} files {sum(modules[module]):>6} lines")
+        if len(modules[module]) > 25:
+            fail(f"{module} has {len(modules[module])} files; folders have at most 25")
 
 
 def main():
@@ -191,13 +191,13 @@ def main():
             print(f"{a:<28} -> {b:<28} {n:>3}")
     found = circles(arrows)
     for group in found:
-        fail("a circle of rooms: " + ", ".join(group))
+        fail("modules that include each other in a cycle: " + ", ".join(group))
     check_files(texts)
     check_lines()
-    check_rooms(texts, "--rooms" in sys.argv[1:])
-    if "--rooms" in sys.argv[1:] or "--arrows" in sys.argv[1:]:
-        n_rooms = len({os.path.dirname(path) for path in texts})
-        print(f"{n_rooms} rooms, {len(texts)} files, {len(arrows)} arrows, {len(found)} circles")
+    check_modules(texts, "--modules" in sys.argv[1:])
+    if "--modules" in sys.argv[1:] or "--arrows" in sys.argv[1:]:
+        n_modules = len({os.path.dirname(path) for path in texts})
+        print(f"{n_modules} modules, {len(texts)} files, {len(arrows)} arrows, {len(found)} cycles")
     return 1 if bad else 0
 
 
