@@ -316,8 +316,8 @@ static aerie_status read_alignment(cursor *c)
     if (kv->type != AE_GGUF_U32)
         return fail_at(c, AERIE_ERROR_FORMAT, at, "the value is of type %s; it must be u32", ae_gguf_type_name(kv->type));
     memcpy(&f->alignment, kv->data, sizeof f->alignment);
-    if (f->alignment < 8 || f->alignment > 65536 || (f->alignment & (f->alignment - 1)))
-        return fail_at(c, AERIE_ERROR_FORMAT, at, "the alignment is %" PRIu32 "; it must be a power of two from 8 to 65536",
+    if (f->alignment < 8 || f->alignment > 1048576 || (f->alignment & (f->alignment - 1)))
+        return fail_at(c, AERIE_ERROR_FORMAT, at, "the alignment is %" PRIu32 "; it must be a power of two from 8 to 1048576",
                        f->alignment);
     c->kind = NULL;
     return AERIE_OK;

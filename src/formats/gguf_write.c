@@ -152,8 +152,8 @@ static ae_gguf_string text_of(const char *text)
 /* Adds general.alignment, which also decides the layout. */
 static aerie_status add_alignment(ae_gguf_writer *w, uint32_t value, aerie_error *error)
 {
-    if (value < 8 || value > 65536 || (value & (value - 1)))
-        return fail_use(w, "general.alignment must be a power of two from 8 to 65536", error);
+    if (value < 8 || value > 1048576 || (value & (value - 1)))
+        return fail_use(w, "general.alignment must be a power of two from 8 to 1048576", error);
     part parts[] = {{&value, sizeof value}};
     AE_TRY(add_key(w, text_of("general.alignment"), AE_GGUF_U32, parts, 1, error));
     w->alignment = value;

@@ -7,7 +7,7 @@
  * A writer freed before finish leaves no file.
  * If a file is replaced, the new one gets its mode, and its owner as far as the system allows. If path is a symbolic link, the
  * link stays, and its target is replaced.
- * general.alignment, if added, must be a u32, a power of two from 8 to 65536; else 32 is used.
+ * general.alignment, if added, must be a u32, a power of two from 8 to 1048576; else 32 is used.
  * Errors: ARGUMENT (wrong order of calls, a name twice, a shape that does not suit its type, too
  * much or too little data), IO (with the system's reason), MEMORY. After IO every later call but
  * ae_gguf_writer_free fails.

@@ -316,26 +316,49 @@ static aerie_status shard(ae_safetensors *st, const char *index, const char *nam
     return add_file(st, file, NULL, 0, error);
 }
 
+/* Makes the tensors of all files those of the checkpoint. If two files hold one, the index's map decides; what the index does
+ * not list counts, too, as in transformers. map: NULL without an index. */
+static aerie_status gather(ae_safetensors *st, const char *where, const json_t *map, aerie_error *error)
+{
+    char quoted[AE_GGUF_QUOTE_BYTES];
+    const char *dots, *path = ae_gguf_path_end(where, &dots), *name;
+    size_t n = 0;
+    for (uint32_t i = 0; i < st->n_files; i++) n += st->files[i].n_tensors;
+    st->tensors = ae_arena_alloc(&st->arena, n, sizeof *st->tensors);
+    uint32_t *order = ae_arena_alloc(&st->arena, n, sizeof *order);
+    if (!st->tensors || !order) return ae_fail_memory(error, "the list of tensors", n * sizeof *st->tensors);
+    for (uint32_t i = 0; i < st->n_files; i++) {
+        const st_file *f = &st->files[i];
+        const char *slash = strrchr(f->path, '/'), *file = slash ? slash + 1 : f->path;
+        for (size_t k = 0; k < f->n_tensors; k++) {
+            const char *listed = json_string_value(json_object_get(map, f->tensors[k].name));
+            if (listed && strcmp(listed, file)) continue;
+            st->tensors[st->n_tensors] = f->tensors[k];
+            st->tensors[st->n_tensors++].i_file = i;
+        }
+    }
+    AE_TRY(sort_tensors(&st->arena, &st->tensors, st->n_tensors, order, error));
+    for (size_t i = 1; i < st->n_tensors; i++) {
+        name = st->tensors[i].name;
+        if (strcmp(name, st->tensors[i - 1].name) == 0)
+            return FAIL(FORMAT, "%s%s: tensor %s is in two shards, and no index says which one counts", WHO);
+    }
+    return AERIE_OK;
+}
+
 static aerie_status read_map(ae_safetensors *st, const char *index, json_t *map, aerie_error *error)
 {
     char quoted[AE_GGUF_QUOTE_BYTES];
     const char *dots, *path = ae_gguf_path_end(index, &dots), *name;
     json_t *value;
-    const size_t n = json_object_size(map);
-    st->tensors = ae_arena_alloc(&st->arena, n, sizeof *st->tensors);
-    uint32_t *order = ae_arena_alloc(&st->arena, n, sizeof *order);
-    if (!st->tensors || !order) return ae_fail_memory(error, "the list of tensors", n * sizeof *st->tensors);
     json_object_foreach(map, name, value) {
         uint32_t i_file;
         if (!json_is_string(value)) return FAIL(FORMAT, "%s%s: the shard of tensor %s is not a string", WHO);
         AE_TRY(shard(st, index, json_string_value(value), &i_file, error));
-        const st_file *f = &st->files[i_file];
-        const ae_st_tensor *t = find(f->tensors, f->n_tensors, name);
-        if (!t) return FAIL(FORMAT, "%s%s: tensor %s is not in %.100s, where it should be", WHO, json_string_value(value));
-        st->tensors[st->n_tensors] = *t;
-        st->tensors[st->n_tensors++].i_file = i_file;
+        if (!find(st->files[i_file].tensors, st->files[i_file].n_tensors, name))
+            return FAIL(FORMAT, "%s%s: tensor %s is not in %.100s, where it should be", WHO, json_string_value(value));
     }
-    return sort_tensors(&st->arena, &st->tensors, st->n_tensors, order, error);
+    return gather(st, index, map, error);
 }
 
 static aerie_status open_index(ae_safetensors **out, const char *index, aerie_error *error)
@@ -378,21 +401,81 @@ static bool is_file(const char *folder, const char *name, char out[4096])
     return n > 0 && n < 4096 && stat(out, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* Finds the only *.safetensors of a folder that has none of the usual names. */
-static aerie_status only_one(const char *folder, char out[4096], aerie_error *error)
+#define SHARD_END "-00001-of-00002.safetensors"
+
+/* Returns the number of shards if a name ends as transformers names shards, and sets *n_stem to the length before that; else
+ * 0. */
+static uint32_t shards_of(const char *name, size_t *n_stem)
+{
+    const size_t n = strlen(name), n_end = strlen(SHARD_END);
+    uint32_t count = 0;
+    if (n < n_end) return 0;
+    const char *end = name + (n - n_end);
+    for (size_t i = 0; i < n_end; i++) {
+        const bool digit = end[i] >= '0' && end[i] <= '9';
+        if (SHARD_END[i] >= '0' && SHARD_END[i] <= '9' ? !digit : end[i] != SHARD_END[i]) return 0;
+        if (digit && i > 6) count = 10 * count + (uint32_t)(end[i] - '0'); /* the second number */
+    }
+    *n_stem = n - n_end;
+    return count <= AE_ST_MAX_FILES ? count : 0;
+}
+
+/* What lies in a folder that has none of the usual names. */
+typedef struct listing {
+    char file[4096];  /* the first *.safetensors */
+    size_t n, n_gguf; /* *.safetensors, *.gguf */
+    size_t n_stem;    /* of the first file's name, if n_shards is not 0 */
+    uint32_t n_shards; /* of the set that all *.safetensors belong to; 0: they are no set */
+} listing;
+
+static aerie_status list(listing *l, const char *folder, aerie_error *error)
 {
     const char *dots, *path = ae_gguf_path_end(folder, &dots);
     char found[4096];
-    size_t n = 0, n_gguf = 0;
     DIR *dir = opendir(folder);
+    *l = (listing){.n = 0};
     if (!dir) return FAIL(IO, "%s%s: cannot list it: %s", dots, path, strerror(errno));
     for (const struct dirent *e; (e = readdir(dir));) {
-        n_gguf += ends_in(e->d_name, ".gguf");
+        size_t n_stem = 0;
+        l->n_gguf += ends_in(e->d_name, ".gguf");
         if (!ends_in(e->d_name, ".safetensors") || !is_file(folder, e->d_name, found)) continue;
-        if (n++ == 0) memcpy(out, found, sizeof found);
+        const uint32_t n_shards = shards_of(e->d_name, &n_stem);
+        const char *first = strrchr(l->file, '/');
+        if (l->n++ == 0) memcpy(l->file, found, sizeof found), l->n_shards = n_shards, l->n_stem = n_stem;
+        else if (n_shards != l->n_shards || n_stem != l->n_stem || strncmp(e->d_name, first + 1, n_stem)) l->n_shards = 0;
     }
     closedir(dir);
-    if (n == 1) return AERIE_OK;
+    return AERIE_OK;
+}
+
+/* Adds the shards of a set that lies in the folder without its index. */
+static aerie_status add_shards(ae_safetensors *st, const char *folder, const listing *l, aerie_error *error)
+{
+    const char *dots, *path = ae_gguf_path_end(folder, &dots), *name = strrchr(l->file, '/') + 1;
+    char file[4096];
+    for (uint32_t i = 0; i < l->n_shards; i++) {
+        snprintf(file, sizeof file, "%.*s%.*s-%05u-of-%05u.safetensors", (int)(name - l->file), l->file, (int)l->n_stem, name,
+                 i + 1, l->n_shards);
+        struct stat info;
+        if (stat(file, &info))
+            return FAIL(FORMAT, "%s%s: shard %u of %u is missing: %s", dots, path, i + 1, l->n_shards, strrchr(file, '/') + 1);
+        AE_TRY(add_file(st, file, NULL, 0, error));
+    }
+    return gather(st, folder, NULL, error);
+}
+
+/* Opens the only *.safetensors of a folder that has none of the usual names, or all shards of a set. */
+static aerie_status open_others(ae_safetensors **out, const char *folder, aerie_error *error)
+{
+    const char *dots, *path = ae_gguf_path_end(folder, &dots);
+    listing l;
+    AE_TRY(list(&l, folder, error));
+    const size_t n = l.n, n_gguf = l.n_gguf;
+    if (l.n_shards > 1) {
+        AE_TRY(start_checkpoint(out, l.n_shards, error));
+        return add_shards(*out, folder, &l, error);
+    }
+    if (n == 1) return open_one(out, l.file, error);
     if (n) return FAIL(FORMAT, "%s%s: contains %zu *.safetensors and no index; give the path of one of them", dots, path, n);
     if (n_gguf) return FAIL(IO, "%s%s: contains GGUF files, which need no conversion, and no *.safetensors", dots, path);
     return FAIL(IO, "%s%s: contains no model.safetensors, no model.safetensors.index.json and no other *.safetensors", dots,
@@ -406,8 +489,7 @@ static aerie_status open_path(ae_safetensors **out, const char *path, aerie_erro
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
         if (is_file(path, "model.safetensors", file)) return open_one(out, file, error);
         if (is_file(path, "model.safetensors.index.json", file)) return open_index(out, file, error);
-        AE_TRY(only_one(path, file, error));
-        return open_one(out, file, error);
+        return open_others(out, path, error);
     }
     return ends_in(path, ".json") ? open_index(out, path, error) : open_one(out, path, error);
 }

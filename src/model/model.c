@@ -613,6 +613,23 @@ static aerie_status take_source(ae_binder *b, ae_model *m, aerie_error *error)
     return AERIE_OK;
 }
 
+/* Refuses a file with tensors of blocks beyond those that its keys count: one of the two is wrong. Layers that are repeated
+ * have one block. */
+static aerie_status check_blocks(const ae_binder *b, const ae_hparams *h)
+{
+    const uint32_t n = (h->n_blocks ? h->n_blocks : h->n_layers) + h->n_nextn;
+    for (size_t i = 0; i < ae_gguf_n_tensors(b->gguf); i++) {
+        const ae_gguf_tensor *t = ae_gguf_tensor_at(b->gguf, i);
+        ae_gguf_string part;
+        const int block = ae_bind_block_of(ae_bind_prefix(b), t, &part);
+        if (block < (int)n) continue;
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %.*s belongs to block %d, but the keys count only %u blocks "
+                       "(%s.block_count): the file is not one model", ae_gguf_path(b->gguf),
+                       (int)(t->name.n < 100 ? t->name.n : 100), t->name.data, block, n, b->arch->name);
+    }
+    return AERIE_OK;
+}
+
 static aerie_status bind_model(ae_model *m, const ae_model_options *options, aerie_error *error)
 {
     ae_binder b = {.gguf = m->gguf, .error = error};
@@ -647,6 +664,7 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
     AE_TRY(!options->nextn ? bind_tensors(&b, m) : !drafter ? bind_nextn(&b, m) : b.arch->block ? bind_block(&b, m)
                                                                                  : bind_assistant(&b, m));
     const uint32_t first = options->nextn && !drafter ? m->hparams.n_layers : 0;
+    if (!options->nextn) AE_TRY(check_blocks(&b, &m->hparams));
     AE_TRY(ae_bind_end(&b, m->layers + first, first, b.n_specs - first, !first && !b.arch->block));
     m->n_params = options->nextn && !drafter ? count_nextn(m->gguf, m->hparams.n_layers) : ae_bind_n_params(m->gguf);
     return AERIE_OK;

@@ -47,7 +47,10 @@ static aerie_status get_colours(tower_binder *t, const char *key, float *x)
                        t->name);
     for (uint64_t i = 0; i < 3; i++) {
         double v;
-        if (!ae_gguf_kv_float(kv, i, &v) || !(fabs(v) < 1e4))
+        int64_t whole; /* writers in other languages make a list of integers of [0, 0, 0] */
+        if (ae_gguf_kv_int(kv, i, &whole)) v = (double)whole;
+        else if (!ae_gguf_kv_float(kv, i, &v)) v = NAN;
+        if (!(fabs(v) < 1e4))
             return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: element %llu of %s is not a number", ae_gguf_path(gguf),
                            (unsigned long long)i, t->name);
         x[i] = (float)v;

@@ -76,7 +76,7 @@ static void write_file(ae_buf *buf, const vocab_make *how, const char *model, co
                        uint32_t bos, uint32_t eos)
 {
     uint64_t n_types = how->short_types ? tokens->n - 1 : tokens->n;
-    const uint64_t n_lists = (how->n_ends > 0) + !how->no_tokens;
+    const uint64_t n_lists = (how->n_ends && !how->eos_listed) + !how->no_tokens;
     uint64_t n_kv = 4u + n_lists + (how->pre != NULL) + (merges && !how->no_merges) + (!merges && !how->no_scores) +
                     (how->chat_template != NULL) + how->add_bos;
     gguf_make_header(buf, 3, 0, n_kv);
@@ -92,11 +92,21 @@ static void write_file(ae_buf *buf, const vocab_make *how, const char *model, co
                            merges->strings.n);
     }
     if (!merges && !how->no_scores) {
-        gguf_make_kv_array(buf, "tokenizer.ggml.scores", AE_GGUF_F32, tokens->n, tokens->scores.data, tokens->scores.n);
+        if (how->whole_scores) /* as integers, which have 4 bytes, too */
+            for (uint64_t i = 0; i < tokens->n; i++) {
+                float score;
+                memcpy(&score, tokens->scores.data + 4 * i, 4);
+                memcpy(tokens->scores.data + 4 * i, &(int32_t){(int32_t)score}, 4);
+            }
+        gguf_make_kv_array(buf, "tokenizer.ggml.scores", how->whole_scores ? AE_GGUF_I32 : AE_GGUF_F32, tokens->n,
+                           tokens->scores.data, tokens->scores.n);
     }
     gguf_make_kv_u32(buf, "tokenizer.ggml.bos_token_id", how->no_bos ? UINT32_MAX : bos);
-    gguf_make_kv_u32(buf, "tokenizer.ggml.eos_token_id", how->eos ? how->eos : eos);
-    if (how->n_ends)
+    if (how->eos_signed) gguf_make_kv(buf, "tokenizer.ggml.eos_token_id", AE_GGUF_I32, &how->eos_signed, 4);
+    else if (how->eos_listed)
+        gguf_make_kv_array(buf, "tokenizer.ggml.eos_token_id", AE_GGUF_I32, how->n_ends, how->ends, how->n_ends * 4);
+    else gguf_make_kv_u32(buf, "tokenizer.ggml.eos_token_id", how->eos ? how->eos : eos);
+    if (how->n_ends && !how->eos_listed)
         gguf_make_kv_array(buf, "tokenizer.ggml.eos_token_ids", AE_GGUF_I32, how->n_ends, how->ends, how->n_ends * 4);
     if (how->chat_template) gguf_make_kv_string(buf, "tokenizer.chat_template", how->chat_template);
     if (how->add_bos) gguf_make_kv(buf, "tokenizer.ggml.add_bos_token", AE_GGUF_BOOL, "\1", 1);

@@ -487,7 +487,7 @@ static const bad_file bad_files[] = {
     {quoted_key, AERIE_ERROR_FORMAT, "key \"a\\x22b\\x5cc\\x7f\": value type 64 does not exist"},
     {alignment_type, AERIE_ERROR_FORMAT, "key \"general.alignment\": the value is of type string; it must be u32"},
     {alignment_zero, AERIE_ERROR_FORMAT, "the alignment is 0"},
-    {alignment_odd, AERIE_ERROR_FORMAT, "the alignment is 48; it must be a power of two from 8 to 65536"},
+    {alignment_odd, AERIE_ERROR_FORMAT, "the alignment is 48; it must be a power of two from 8 to 1048576"},
     {alignment_huge, AERIE_ERROR_FORMAT, "the alignment is 2147483648"},
     {no_dims, AERIE_ERROR_FORMAT, "tensor \"w\": it has 0 dimensions"},
     {five_dims, AERIE_ERROR_FORMAT, "tensor \"w\": it has 5 dimensions; there can be 1 to 4 (at byte 33)"},

@@ -102,6 +102,15 @@ static void refused(uint8_t *bytes, size_t n, aerie_status status, const char *s
     free(bytes);
 }
 
+static void test_more_blocks_than_counted(void **state)
+{
+    (void)state;
+    size_t n;
+    uint8_t *bytes = make_layers("llama", 3, &n);
+    set_count(bytes, n, "llama.block_count", 2);
+    refused(bytes, n, AERIE_ERROR_FORMAT, "belongs to block 2, but the keys count only 2 blocks (llama.block_count)");
+}
+
 static void test_counts_that_cannot_be(void **state)
 {
     (void)state;
@@ -241,6 +250,7 @@ static void test_latent_attention(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_more_blocks_than_counted),
         cmocka_unit_test(test_counts_that_cannot_be),
         cmocka_unit_test(test_tensors_that_are_missing_or_misshapen),
         cmocka_unit_test(test_latent_attention),

@@ -232,6 +232,11 @@ static void names_and_fallbacks(void **state)
     }
     assert_string_equal(ae_mix_by_name("q4_k")->name, "Q4_K_M");
     assert_string_equal(ae_mix_by_name("bf16")->name, "BF16");
+    assert_string_equal(ae_mix_by_name("15")->name, "Q4_K_M"); /* llama-quantize's numbers */
+    assert_string_equal(ae_mix_by_name("7")->name, "Q8_0");
+    assert_string_equal(ae_mix_by_name("0")->name, "F32");
+    assert_null(ae_mix_by_name("4"));
+    assert_null(ae_mix_by_name("07"));
     assert_null(ae_mix_by_name("Q4"));
     assert_null(ae_mix_by_name("Q4_K_MM"));
     assert_null(ae_mix_by_name(""));

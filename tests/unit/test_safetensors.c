@@ -186,22 +186,55 @@ static void shards(void **state)
     write_made("s1.safetensors", &m);
     st_make_floats(&m, "b", "b", 2, 2);
     st_make_floats(&m, "unlisted", "b", 2, 2);
+    st_make_floats(&m, "c", "other", 2, 2); /* the index says that the other shard's counts */
     write_made("s2.safetensors", &m);
     write_file("model.safetensors.index.json", index, sizeof index - 1);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(ae_safetensors_open(&st, i ? in_folder("model.safetensors.index.json") : folder, &error), AERIE_OK);
         assert_null(st_check_all(st, NULL, 0));
-        assert_int_equal(ae_safetensors_n_tensors(st), 3);
+        assert_int_equal(ae_safetensors_n_tensors(st), 4);
         assert_int_equal(ae_safetensors_n_files(st), 2);
+        assert_non_null(ae_safetensors_tensor_find(st, "unlisted")); /* transformers reads it, too */
         float v;
         memcpy(&v, ae_safetensors_tensor_find(st, "b")->data, 4);
         assert_true(v == st_value("b", 0));
+        memcpy(&v, ae_safetensors_tensor_find(st, "c")->data, 4);
+        assert_true(v == st_value("c", 0));
         ae_safetensors_close(st);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         write_file("bad.json", bad[i].index, strlen(bad[i].index));
         refused(ae_safetensors_open(&st, in_folder("bad.json"), &error), &st, &error, bad[i].status, bad[i].text);
     }
+}
+
+/* A set of shards whose index is missing is read whole, or not at all. */
+static void shards_without_an_index(void **state)
+{
+    st_make m = {0};
+    ae_safetensors *st;
+    aerie_error error = {0};
+    char sub[600];
+    (void)state;
+    snprintf(sub, sizeof sub, "%s", in_folder("set"));
+    assert_int_equal(mkdir(sub, 0700), 0);
+    st_make_floats(&m, "b", "b", 2, 2);
+    write_made("set/m-00002-of-00002.safetensors", &m);
+    refused(ae_safetensors_open(&st, sub, &error), &st, &error, AERIE_ERROR_FORMAT,
+            "shard 1 of 2 is missing: m-00001-of-00002.safetensors");
+    st_make_floats(&m, "a", "a", 2, 2);
+    write_made("set/m-00001-of-00002.safetensors", &m);
+    assert_int_equal(ae_safetensors_open(&st, sub, &error), AERIE_OK);
+    assert_null(st_check_all(st, NULL, 0));
+    assert_int_equal(ae_safetensors_n_tensors(st), 2);
+    assert_int_equal(ae_safetensors_tensor_find(st, "b")->i_file, 1);
+    ae_safetensors_close(st);
+    st_make_floats(&m, "b", "b", 2, 2);
+    write_made("set/m-00001-of-00002.safetensors", &m);
+    refused(ae_safetensors_open(&st, sub, &error), &st, &error, AERIE_ERROR_FORMAT, "\"b\" is in two shards");
+    st_make_floats(&m, "b", "b", 2, 2);
+    write_made("set/other-00001-of-00002.safetensors", &m);
+    refused(ae_safetensors_open(&st, sub, &error), &st, &error, AERIE_ERROR_FORMAT, "3 *.safetensors and no index");
 }
 
 /* ---- Broken ones -------------------------------------------------------------------------------------- */
@@ -335,6 +368,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_what_was_written), cmocka_unit_test(metadata_and_nothing),
         cmocka_unit_test(files_and_folders),      cmocka_unit_test(shards),
+        cmocka_unit_test(shards_without_an_index),
         cmocka_unit_test(broken_headers),         cmocka_unit_test(too_deep_and_too_large),
         cmocka_unit_test(cut_anywhere),           cmocka_unit_test(memory_runs_out),
     };

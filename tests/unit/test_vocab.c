@@ -529,6 +529,25 @@ static void test_ids_of_no_token(void **state)
     ae_buf_free(&file);
 }
 
+/* -1 means none, however it is written; a list names several ends, EOS first. */
+static void test_signed_and_listed_ends(void **state)
+{
+    (void)state;
+    static const int32_t ends[] = {6, 5};
+    ae_vocab *vocab = make(false, (vocab_make){.pre = "gpt-2", .eos_signed = -1});
+    assert_int_equal(ae_vocab_eos(vocab), -1);
+    assert_string_equal(ae_vocab_warning(vocab), "");
+    ae_vocab_free(vocab);
+    vocab = make(false, (vocab_make){.pre = "gpt-2", .eos_signed = -7});
+    assert_int_equal(ae_vocab_eos(vocab), -1);
+    assert_non_null(strstr(ae_vocab_warning(vocab), "eos_token_id is -7, but the vocabulary has"));
+    ae_vocab_free(vocab);
+    vocab = make(false, (vocab_make){.pre = "gpt-2", .eos_listed = true, .ends = ends, .n_ends = 2});
+    assert_int_equal(ae_vocab_eos(vocab), 6);
+    assert_true(ae_vocab_is_eog(vocab, 5) && ae_vocab_is_eog(vocab, 6));
+    ae_vocab_free(vocab);
+}
+
 static void test_hostile(void **state)
 {
     (void)state;
@@ -549,6 +568,18 @@ static void test_hostile(void **state)
     check_refused(vocab_make_gemma4, (vocab_make){.no_tokens = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.tokens");
     check_refused(vocab_make_spm, (vocab_make){.no_scores = true}, AERIE_ERROR_FORMAT, "scores");
     check_refused(vocab_make_spm, (vocab_make){.bad_score = true}, AERIE_ERROR_FORMAT, "scores: entry");
+}
+
+static void test_whole_scores(void **state)
+{
+    (void)state;
+    ae_vocab *vocab = make(true, (vocab_make){.whole_scores = true});
+    check_pieces(vocab, "hello world", plain, " hello| world");
+    check_pieces(vocab, "helo", plain, " he|lo");
+    ae_vocab_free(vocab);
+    vocab = make(true, (vocab_make){.pre = NULL});
+    check_pieces(vocab, "helo", plain, " he|lo");
+    ae_vocab_free(vocab);
 }
 
 static void test_check_same(void **state)
@@ -608,7 +639,8 @@ int main(void)
         cmocka_unit_test(test_bpe),        cmocka_unit_test(test_spm),         cmocka_unit_test(test_round_trips),
         cmocka_unit_test(test_long_texts), cmocka_unit_test(test_merge_order), cmocka_unit_test(test_scanners),
         cmocka_unit_test(test_kimi_k2),    cmocka_unit_test(test_wordpiece),   cmocka_unit_test(test_ids_of_no_token),
-        cmocka_unit_test(test_hostile),    cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_hostile),    cmocka_unit_test(test_runs),        cmocka_unit_test(test_whole_scores),
+        cmocka_unit_test(test_signed_and_listed_ends),
         cmocka_unit_test(test_check_same), cmocka_unit_test(test_memory),      cmocka_unit_test(test_gemma4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

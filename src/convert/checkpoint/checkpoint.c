@@ -1,4 +1,5 @@
 /* checkpoint.c - the files of a checkpoint: opens its tensors and its config.json, and reads values of that by key. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,6 +217,11 @@ static aerie_status parse_config(ae_convert *c)
     AE_TRY(ae_convert_read_text(c, c->config_path, &copy, &n));
     settle_numbers(copy, n);
     c->config = json_loadb(copy, n, JSON_REJECT_DUPLICATES, &where);
+    if (!c->config && json_error_code(&where) == json_error_duplicate_key) {
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: line %d: %s: the last value counts, as in Python", c->config_path,
+                   where.line, where.text);
+        c->config = json_loadb(copy, n, 0, &where);
+    }
     ae_free(copy);
     if (!c->config) {
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: line %d, column %d: %s", c->config_path, where.line, where.column,
@@ -267,11 +273,12 @@ aerie_status ae_convert_u32(const ae_convert *c, const char *key, uint32_t lo, u
     char found[48];
     const json_t *json = ae_convert_value(c, key);
     if (!json) return AERIE_OK;
-    if (!json_is_integer(json) || json_integer_value(json) < (json_int_t)lo || json_integer_value(json) > (json_int_t)hi) {
+    const double real = json_number_value(json); /* 4096.0 and 1e6 are whole numbers, too */
+    if (!json_is_number(json) || !(real >= (double)lo && real <= (double)hi) || real != floor(real)) {
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' is %s, but must be a whole number from %u to %u", c->config_path,
                        key, as_text(json, found), (unsigned)lo, (unsigned)hi);
     }
-    *value = (uint32_t)json_integer_value(json);
+    *value = (uint32_t)real;
     return AERIE_OK;
 }
 

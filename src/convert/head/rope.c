@@ -11,12 +11,12 @@
 
 static const double pi = 3.14159265358979323846;
 
-/* Returns rope_scaling, or rope_parameters in newer configs; if they differ by kind of layer, those of layers without a window.
- * NULL: there is none. */
+/* Returns rope_scaling, or rope_parameters in newer configs, which may have an empty rope_scaling beside it; if they differ by
+ * kind of layer, those of layers without a window. NULL: there is none. */
 static const json_t *scaling_of(const ae_convert *c)
 {
     const json_t *json = ae_convert_value(c, "rope_scaling");
-    if (!json_is_object(json)) json = ae_convert_value(c, "rope_parameters");
+    if (!json_object_size(json)) json = ae_convert_value(c, "rope_parameters");
     const json_t *full = json_object_get(json, "full_attention");
     if (full) json = full;
     return json_is_object(json) ? json : NULL;
@@ -177,6 +177,7 @@ aerie_status ae_convert_head_rope(ae_convert *c)
     h->rope_type = "none";
     h->rope_factor = h->rope_attn = 1;
     h->rope_base = 10000;
+    if (!base) base = json_object_get(ae_convert_value(c, "rope_parameters"), "rope_theta"); /* beside rope_scaling */
     if (json_object_get(scaling, "rope_theta")) base = json_object_get(scaling, "rope_theta");
     AE_TRY(ae_convert_real(c, base, "rope_theta", 1.001, 1e12, &h->rope_base));
     const json_t *share = json_object_get(scaling, "partial_rotary_factor");

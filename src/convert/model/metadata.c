@@ -108,7 +108,7 @@ static aerie_status warn_of_window(const ae_convert *c)
 static const json_t *rope_value(const ae_convert *c, const char *key)
 {
     const json_t *scaling = ae_convert_value(c, "rope_scaling");
-    if (!json_is_object(scaling)) scaling = ae_convert_value(c, "rope_parameters");
+    if (!json_object_size(scaling)) scaling = ae_convert_value(c, "rope_parameters");
     const json_t *value = json_object_get(scaling, key);
     return value && !json_is_null(value) ? value : ae_convert_value(c, key);
 }

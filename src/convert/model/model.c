@@ -524,19 +524,46 @@ static aerie_status check_unused(ae_convert *c)
     return AERIE_OK;
 }
 
+/* Drops an output head that is the embedding, if the configuration ties both. A checkpoint that holds another one was trained
+ * without the tie: transformers, too, runs it with its own head. */
+static aerie_status settle_head(ae_convert *c, const ae_st_tensor *embedding)
+{
+    const ae_st_tensor *head = ae_convert_look(c, "lm_head.weight");
+    bool tied = false;
+    AE_TRY(ae_convert_bool(c, "tie_word_embeddings", &tied, NULL));
+    if (!tied || !head) return AERIE_OK;
+    const bool alike = head->dtype < AE_ST_DTYPE_COUNT && head->dtype == embedding->dtype &&
+                       head->bytes == embedding->bytes && memcmp(head->data, embedding->data, head->bytes) == 0;
+    if (alike) ae_convert_take(c, "lm_head.weight");
+    else
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: 'tie_word_embeddings' is true, but %s is not the embedding: it is "
+                   "kept; --skip leaves it out", c->config_path, head->name);
+    return AERIE_OK;
+}
+
+/* Warns about a head that is missing, though the configuration says that it is not the embedding. */
+static void warn_of_head(const ae_convert *c)
+{
+    if (!json_is_false(ae_convert_value(c, "tie_word_embeddings"))) return;
+    for (size_t i = 0; i < c->n_items; i++)
+        if (strcmp(c->items[i].name, "output.weight") == 0) return;
+    ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: 'tie_word_embeddings' is false, but there is no lm_head.weight: the "
+               "file's output is its embedding, so it can embed texts, but what it generates is not the model's",
+               c->config_path);
+}
+
 static aerie_status model_plan(ae_convert *c)
 {
     const ae_st_tensor *embedding = ae_convert_look(c, "embed_tokens.weight");
-    bool tied = false;
     if (!embedding) embedding = ae_convert_look(c, "embeddings.weight");
-    AE_TRY(ae_convert_bool(c, "tie_word_embeddings", &tied, NULL));
-    if (tied) ae_convert_take(c, "lm_head.weight");
+    AE_TRY(settle_head(c, embedding));
     c->out_type = c->options.type != AE_CONVERT_TYPE_AUTO ? c->options.type
                                                           : embedding->dtype == AE_ST_BF16 ? AE_TYPE_BF16 : AE_TYPE_F16;
     for (const ae_convert_rule *r = ae_convert_global_rules; r->from; r++) AE_TRY(ae_convert_apply(c, r, "", ""));
     AE_TRY(ae_convert_plan_rope(c));
     for (uint32_t i = 0; i < c->model.n_layers; i++) AE_TRY(plan_layer(c, i));
     AE_TRY(ae_convert_plan_ahead(c));
+    warn_of_head(c);
     return check_unused(c);
 }
 

@@ -11,6 +11,8 @@
 #include "convert/model/vocab.h"
 #include "text/token/pretok.h"
 
+#define SPACE_MARK "\xe2\x96\x81" /* U+2581, how SentencePiece spells a space */
+
 aerie_status ae_convert_words_init(const ae_convert *c, ae_convert_words *w, uint32_t n)
 {
     *w = (ae_convert_words){.n = n, .list = ae_alloc(n, sizeof *w->list), .types = ae_alloc(n, sizeof *w->types),
@@ -242,6 +244,26 @@ bool ae_convert_adds_space(const json_t *tokenizer)
     return ae_convert_find_step(json_object_get(tokenizer, "normalizer"), "normalizers", "Prepend") != NULL;
 }
 
+/* Writes added tokens of SentencePiece's vocabularies with spaces for U+2581, as they are printed: a file's added tokens are
+ * found in the text as it is, and nothing decodes them. Gemma has such tokens for runs of spaces. */
+static aerie_status spell_spaces(const ae_convert *c, ae_convert_words *w)
+{
+    for (uint32_t i = 0; i < w->n; i++) {
+        const ae_gguf_string text = w->list[i];
+        if (w->types[i] != AERIE_TOKEN_USER_DEFINED || text.n < strlen(SPACE_MARK)) continue;
+        char *spelt = ae_arena_alloc(&w->arena, text.n, 1);
+        size_t n = 0;
+        if (!spelt) return ae_convert_no_memory(c, "the vocabulary");
+        for (size_t at = 0; at < text.n;) {
+            const bool space = text.n - at >= strlen(SPACE_MARK) && !memcmp(text.data + at, SPACE_MARK, strlen(SPACE_MARK));
+            spelt[n++] = space ? ' ' : text.data[at];
+            at += space ? strlen(SPACE_MARK) : 1;
+        }
+        w->list[i] = (ae_gguf_string){spelt, n};
+    }
+    return AERIE_OK;
+}
+
 /* ---- All of it ---------------------------------------------------------------------------------------- */
 
 aerie_status ae_convert_put_words(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const char *model,
@@ -284,6 +306,7 @@ static aerie_status put_pieces(const ae_convert *c, ae_gguf_writer *out, ae_conv
     if (tokenizer) AE_TRY(put_json_words(c, w, tokenizer, false));
     AE_TRY(ae_convert_put_added(c, w, f));
     if (!s->there) AE_TRY(score_by_merges(c, w, tokenizer));
+    AE_TRY(spell_spaces(c, w));
     /* for Gemma 4, programs merge by the list */
     const bool by_merges = tokenizer && strcmp(c->arch->arch, "gemma4") == 0;
     AE_TRY(ae_convert_put_words(c, out, w, by_merges ? "gemma4" : "llama", true));

@@ -114,8 +114,11 @@ const ae_mix *ae_mix_by_name(const char *name)
         const char *name;
         enum mix_id id;
     } short_names[] = {{"Q3_K", Q3_K_M}, {"Q4_K", Q4_K_M}, {"Q5_K", Q5_K_M}, {"MXFP4", MXFP4_MOE}};
-    for (size_t i = 0; i < N_MIXES; i++)
-        if (same_word(name, mixes[i].name)) return &mixes[i];
+    char number[16];
+    for (size_t i = 0; i < N_MIXES; i++) {
+        snprintf(number, sizeof number, "%u", (unsigned)mixes[i].file_type); /* llama-quantize takes it, too */
+        if (same_word(name, mixes[i].name) || (i != COPY && same_word(name, number))) return &mixes[i];
+    }
     for (size_t i = 0; i < sizeof short_names / sizeof *short_names; i++)
         if (same_word(name, short_names[i].name)) return &mixes[short_names[i].id];
     return NULL;

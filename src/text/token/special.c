@@ -106,23 +106,26 @@ static void mark_known(ae_vocab *vocab)
 
 /* ---- Ids and switches --------------------------------------------------------------------- */
 
-/* Reads a special id. An id outside the vocabulary is ignored, since most ids are never used: *id is unchanged, *bad (unless
+/* Reads a special id; of a list, which holds all tokens with the same use, the first one. An id outside the vocabulary is ignored, since most ids are never used: *id is unchanged, *bad (unless
  * NULL) is set, and the first one becomes the vocabulary's warning. */
 static aerie_status load_id(ae_vocab *vocab, const ae_gguf *gguf, const char *key, int32_t *id, bool *bad,
                             aerie_error *error)
 {
-    uint32_t value = UINT32_MAX;
-    AE_TRY(ae_gguf_get_u32(gguf, key, false, &value, error));
-    if (value == UINT32_MAX) return AERIE_OK; /* absent, or written as -1 */
-    if (value < (uint32_t)vocab->n_tokens) {
+    const ae_gguf_kv *kv = ae_gguf_kv_find(gguf, key);
+    int64_t value = -1;
+    uint32_t unsigned_value;
+    if (!kv) return AERIE_OK;
+    if (!ae_gguf_kv_int(kv, 0, &value)) return ae_gguf_get_u32(gguf, key, false, &unsigned_value, error); /* says why */
+    if (value == -1 || value == UINT32_MAX) return AERIE_OK; /* both mean none */
+    if (value >= 0 && value < vocab->n_tokens) {
         *id = (int32_t)value;
         if (bad) *bad = false;
         return AERIE_OK;
     }
     if (bad) *bad = true;
     if (!*vocab->warning)
-        snprintf(vocab->warning, sizeof vocab->warning, "%s is %u, but the vocabulary has %d tokens: it is ignored", key, value,
-                 vocab->n_tokens);
+        snprintf(vocab->warning, sizeof vocab->warning, "%s is %lld, but the vocabulary has %d tokens: it is ignored", key,
+                 (long long)value, vocab->n_tokens);
     return AERIE_OK;
 }
 
@@ -200,11 +203,10 @@ static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     return AERIE_OK;
 }
 
-/* Reads ollama's list of the tokens that end a generation. Ids outside the vocabulary are never sampled; the first one becomes
- * the vocabulary's warning unless it has one. */
-static aerie_status mark_listed(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+/* Reads a list of the tokens that end a generation. Ids outside the vocabulary are never sampled; the first one becomes the
+ * vocabulary's warning unless it has one. */
+static aerie_status mark_listed(ae_vocab *vocab, const ae_gguf *gguf, const char *key, aerie_error *error)
 {
-    static const char key[] = "tokenizer.ggml.eos_token_ids";
     const ae_gguf_kv *kv = ae_gguf_kv_find(gguf, key);
     int64_t id;
     if (!kv) return AERIE_OK;
@@ -350,7 +352,8 @@ aerie_status ae_special_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     for (int i = 0; i < 3; i++) {
         if (ends[i] >= 0) vocab->flags[ends[i]] |= AE_TOKEN_EOG;
     }
-    AE_TRY(mark_listed(vocab, gguf, error));
+    AE_TRY(mark_listed(vocab, gguf, "tokenizer.ggml.eos_token_ids", error));
+    AE_TRY(mark_listed(vocab, gguf, "tokenizer.ggml.eos_token_id", error)); /* which others make a list, too */
     /* Text must never merge into a control token, including one that is known only by its text. */
     for (int32_t id = 0; vocab->order && id < vocab->n_tokens; id++) {
         if (vocab->types[id] == AE_TOKEN_CONTROL) vocab->order[id] = UINT32_MAX;

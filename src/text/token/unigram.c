@@ -32,7 +32,10 @@ static aerie_status load_scores(ae_vocab *vocab, const ae_gguf *gguf, float *wor
     *worst = FLT_MAX;
     for (size_t i = 0; i < n; i++) {
         double value;
-        if (!ae_gguf_kv_float(kv, i, &value) || !isfinite((float)value))
+        int64_t whole; /* as in vocab.c */
+        if (ae_gguf_kv_int(kv, i, &whole)) value = (double)whole;
+        else if (!ae_gguf_kv_float(kv, i, &value)) value = NAN;
+        if (!isfinite((float)value))
             return ae_fail(error, AERIE_ERROR_FORMAT, "%s: entry %zu is not a finite number", key, i);
         vocab->scores[i] = (float)value;
         if (vocab->types[i] == AE_TOKEN_NORMAL && vocab->scores[i] < *worst) *worst = vocab->scores[i];

@@ -6,6 +6,7 @@
  */
 #include "text/token/vocab.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "text/token/unicode.h"
@@ -79,7 +80,10 @@ static aerie_status load_scores(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
     if (!vocab->order) return ae_fail_memory(error, "the token scores", n * sizeof *vocab->order);
     for (size_t i = 0; i < n; i++) {
         double value;
-        if (!ae_gguf_kv_float(kv, i, &value) || value != value) {
+        int64_t whole; /* writers in other languages make a list of integers of scores without a fraction */
+        if (ae_gguf_kv_int(kv, i, &whole)) value = (double)whole;
+        else if (!ae_gguf_kv_float(kv, i, &value)) value = NAN;
+        if (value != value) {
             return ae_fail(error, AERIE_ERROR_FORMAT, "%s: entry %zu is not a number", key, i);
         }
         float score = (float)value + 0.0f; /* -0 and 0 are the same score */
