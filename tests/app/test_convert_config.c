@@ -51,6 +51,31 @@ static void keys_and_numbers(void **state)
     cli_refused(3, "'head_dim' is 8.5", "must be a whole number");
 }
 
+static void refused_with(const char *folder, const char *more, const char *part)
+{
+    write_model(folder, "LlamaForCausalLM", more, 0, NULL, NULL);
+    write_tokenizer(folder, qwen2_words);
+    cli("$A convert %s -o %s.gguf", folder, folder);
+    cli_refused(3, part, "");
+}
+
+/* What is there, but cannot be meant so, is not passed over. */
+static void values_of_another_kind(void **state)
+{
+    (void)state;
+    refused_with("text", ",\"rope_scaling\":\"linear\"", "text/config.json: 'rope_scaling' must be an object");
+    refused_with("list", ",\"rope_scaling\":[2]", "'rope_scaling' must be an object");
+    ae_gguf_close(made_of("untyped", ",\"rope_scaling\":{\"factor\":2}"));
+    assert_non_null(strstr(cli_last.err, "'rope_scaling' has a factor, but no 'rope_type': it is not applied"));
+    write_model("class", "LlamaForCausalLM", "", 0, NULL, NULL);
+    write_tokenizer("class", qwen2_words);
+    cli("sed -i 's/\"architectures\":.\"LlamaForCausalLM\".,//' class/config.json; $A convert class -o class.gguf");
+    cli_refused(3, "class/config.json: 'architectures' names no class", "");
+    write_in("untyped", "tokenizer.json", "{}");
+    cli("$A convert untyped -o untyped.gguf");
+    cli_refused(3, "untyped: tokenizer.json has no tokens", "");
+}
+
 /* ---- The output head --------------------------------------------------------------------------------------- */
 
 static const char *head_values;
@@ -129,7 +154,8 @@ static void runs_of_spaces(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(empty_rope_scaling),      cmocka_unit_test(keys_and_numbers), cmocka_unit_test(heads),
+        cmocka_unit_test(empty_rope_scaling),      cmocka_unit_test(keys_and_numbers),
+        cmocka_unit_test(values_of_another_kind),  cmocka_unit_test(heads),
         cmocka_unit_test(shards_without_an_index), cmocka_unit_test(runs_of_spaces),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);

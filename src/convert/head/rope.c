@@ -140,6 +140,9 @@ static aerie_status read_scaling(ae_convert *c, const json_t *scaling)
     ae_convert_head *h = &c->head;
     const char *type = json_string_value(json_object_get(scaling, "rope_type"));
     if (!type) type = json_string_value(json_object_get(scaling, "type"));
+    if (!type && json_object_get(scaling, "factor"))
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: 'rope_scaling' has a factor, but no 'rope_type': it is not applied",
+                   c->config_path);
     if (!type || strcmp(type, "default") == 0 || strcmp(type, "mrope") == 0) return AERIE_OK; /* mrope is plain RoPE for text */
     if (strcmp(type, "llama3") == 0) return read_llama3(c, scaling);
     if (strcmp(type, "yarn") == 0) return read_yarn(c, scaling);
@@ -178,6 +181,9 @@ aerie_status ae_convert_head_rope(ae_convert *c)
     h->rope_factor = h->rope_attn = 1;
     h->rope_base = 10000;
     if (!base) base = json_object_get(ae_convert_value(c, "rope_parameters"), "rope_theta"); /* beside rope_scaling */
+    if (ae_convert_value(c, "rope_scaling") && !json_is_object(ae_convert_value(c, "rope_scaling")))
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'rope_scaling' must be an object, such as "
+                       "{\"rope_type\": \"linear\", \"factor\": 2.0}", c->config_path);
     if (json_object_get(scaling, "rope_theta")) base = json_object_get(scaling, "rope_theta");
     AE_TRY(ae_convert_real(c, base, "rope_theta", 1.001, 1e12, &h->rope_base));
     const json_t *share = json_object_get(scaling, "partial_rotary_factor");

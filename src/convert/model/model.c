@@ -204,8 +204,11 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
         {"rwkv.", ""}, {"blocks.", "layers."}, {"layers.layers.", "layers."}};
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
     const json_t *classes = json_object_get(c->config, "architectures");
-    const char *class = json_string_value(json_array_get(classes, 0));
-    *mine = class && is_model(c);
+    const char *class = json_string_value(json_is_array(classes) ? json_array_get(classes, 0) : classes);
+    *mine = (class || c->config) && is_model(c);
+    if (*mine && !class)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'architectures' names no class, such as [\"LlamaForCausalLM\"]: the "
+                       "model's README or the one that it was made from says which", c->config_path);
     if (!*mine) return AERIE_OK;
     if (c->options.target)
         return ae_fail(c->error, AERIE_ERROR_ARGUMENT, "%s: this is a whole model, which has no --target", c->path);

@@ -334,6 +334,9 @@ static aerie_status put_all(const ae_convert *c, ae_gguf_writer *out, ae_convert
     if (f->tokenizer && strcmp(type, "BPE") && *type && !unigram)
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
                        "%s: tokenizer.json is of the kind \"%.40s\"; for models, BPE and Unigram are supported", c->path, type);
+    if (f->tokenizer && !json_object_size(json_object_get(json_object_get(f->tokenizer, "model"), "vocab")) && !unigram)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tokenizer.json has no tokens ('model', 'vocab'): fetch it again",
+                       c->path);
     char *path = ae_convert_path_in(c, "tiktoken.model");
     if (!path) return ae_convert_no_memory(c, "a path");
     const bool ranks = !f->tokenizer && ae_file_exists(path);
