@@ -92,6 +92,35 @@ class Vision(unittest.TestCase):
                 got = a.json["message"]["content"] if "message" in a.json else a.json["response"]
                 self.assertEqual(got, want, path)
 
+    def test_pictures_in_results_of_tools(self):
+        """As Claude Code and Codex send them when a tool has read an image."""
+        data = base64.b64encode(png(1)).decode()
+        image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+        call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        text = ("{% for m in messages %}[{{ m.role }}] {% if m.content is string %}{{ m.content }}{% else %}"
+                "{% for c in m.content %}{% if c.type == 'image' %}<start_of_image>{% else %}{{ c.text }}{% endif %}"
+                "{% endfor %}{% endif %}"
+                "{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}\n{% endfor %}")
+        with self.server("--chat-template", text) as s:
+            def said(picture):
+                return s.post("/v1/chat/completions", {"messages": [
+                    {"role": "user", "content": "look"}, {"role": "assistant", "content": "", "tool_calls": [call]},
+                    {"role": "tool", "tool_call_id": "c1", "content": [part(picture)]}], **PLAIN}).json
+            want = said(png(1))["choices"][0]["message"]["content"]
+            self.assertNotEqual(want, said(png(2))["choices"][0]["message"]["content"])
+            a = s.post("/v1/messages", {"max_tokens": 12, "temperature": 0, "messages": [
+                {"role": "user", "content": "look"},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "f", "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [image]}]}]})
+            self.assertEqual(a.status, 200, a.body)
+            self.assertEqual(a.json["content"][0]["text"], want)
+            a = s.post("/v1/responses", {"max_output_tokens": 12, "temperature": 0, "input": [
+                {"role": "user", "content": "look"}, {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c1", "output": [
+                    {"type": "input_image", "image_url": url(png(1))}]}]})
+            self.assertEqual(a.status, 200, a.body)
+            self.assertEqual([c["text"] for o in a.json["output"] if o["type"] == "message" for c in o["content"]], [want])
+
     def test_further_families(self):
         """A template's placeholder becomes the text around a picture, and its rows; a user's is text."""
         for model, eye, mark, begin, end, n_rows in (

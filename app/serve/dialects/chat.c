@@ -139,7 +139,7 @@ static bool read_converted(serve_ask *ask, serve_error *error)
 
 void serve_chat_run(serve_call *call, serve_ask_step *convert, const serve_dialect *as)
 {
-    serve_reply_run(call, SERVE_KIND_CHAT, convert, convert ? read_converted : serve_ask_messages, as);
+    serve_reply_run(call, SERVE_KIND_CHAT, convert, read_converted, as);
 }
 
 void serve_chat_count(serve_call *call, serve_ask_step *convert, const char *object)
@@ -148,7 +148,7 @@ void serve_chat_count(serve_call *call, serve_ask_step *convert, const char *obj
     serve_error error = {0};
     json_t *json = NULL;
     sem_wait(call->work);
-    if (serve_ask_read(&ask, call, &error) && (!convert || convert(&ask, &error)) && serve_ask_model(&ask, &error) &&
+    if (serve_ask_read(&ask, call, &error) && convert(&ask, &error) && serve_ask_model(&ask, &error) &&
         serve_ask_messages(&ask, &error))
         json = json_pack("{s:s*, s:I}", "object", object, "input_tokens", (json_int_t)ask.n_tokens);
     serve_text_end(&ask, call, json, &error);
@@ -156,10 +156,10 @@ void serve_chat_count(serve_call *call, serve_ask_step *convert, const char *obj
 
 void serve_post_chat_count(serve_call *call)
 {
-    serve_chat_count(call, NULL, "response.input_tokens"); /* llama.cpp's name for it */
+    serve_chat_count(call, serve_messages_blocks, "response.input_tokens"); /* llama.cpp's name for it */
 }
 
 void serve_post_chat(serve_call *call)
 {
-    serve_chat_run(call, NULL, &dialect);
+    serve_reply_run(call, SERVE_KIND_CHAT, serve_messages_blocks, serve_ask_messages, &dialect);
 }

@@ -28,12 +28,13 @@ serve_handler serve_post_embeddings, serve_post_embedding, serve_post_ollama_emb
 /* Removes unfinished files that killed servers left in --slot-save-path. */
 void serve_slots_clean(const char *folder);
 
-/* Answers a chat. convert turns the body into that of a chat completion, or of a completion if it sets "prompt"; NULL: the body
- * is already that of a chat completion. */
+/* Answers a chat. convert turns the body into that of a chat completion, or of a completion if it sets "prompt". */
 void serve_chat_run(serve_call *call, serve_ask_step *convert, const serve_dialect *as);
 /* Answers with the number of tokens of a chat's prompt; object: the type of the answer, or NULL. */
 void serve_chat_count(serve_call *call, serve_ask_step *convert, const char *object);
 serve_ask_step serve_responses_convert; /* responses_request.c */
+/* Converts messages of a chat that have Anthropic's blocks of calls or results, as Cursor sends them. messages.c */
+serve_ask_step serve_messages_blocks;
 
 /* Return an error in the dialect's JSON. */
 json_t *serve_messages_error(const serve_error *error);

@@ -84,13 +84,16 @@ static json_t *text_of(const json_t *content, const char *field, serve_error *er
     return json;
 }
 
-/* Converts an image block to a content part in OpenAI's form. */
-static json_t *image_of(const json_t *block)
+/* Converts an image block to a content part in OpenAI's form. Returns NULL with an error. */
+static json_t *image_of(const json_t *block, serve_error *error)
 {
     const json_t *source = json_object_get(block, "source");
     const char *data = json_string_value(json_object_get(source, "data")), *url = json_string_value(json_object_get(source,
                                                                                                                     "url"));
-    json_t *text = url ? json_string(url) : json_sprintf("data:image/any;base64,%s", data ? data : "");
+    if (!url && !data)
+        serve_fail(error, 400, "messages", "'messages': an image needs a 'source' with 'data', as base64, or a 'url'");
+    if (error->status) return NULL;
+    json_t *text = url ? json_string(url) : json_sprintf("data:image/any;base64,%s", data);
     return json_pack("{s:s, s:{s:o}}", "type", "image_url", "image_url", "url", text);
 }
 
@@ -103,7 +106,7 @@ static json_t *parts_of(const json_t *blocks, serve_error *error)
         const char *type = json_string_value(json_object_get(block, "type"));
         json_t *part = NULL;
         if (type && strcmp(type, "image") == 0) {
-            part = image_of(block);
+            part = image_of(block, error);
         } else {
             app_text text = {0};
             if (app_text_add(&text, "", 0) && add_block_text(&text, block, "messages", 0, error))
@@ -124,7 +127,7 @@ typedef struct parts {
     json_t *texts;   /* blocks that are converted to text */
     json_t *calls;   /* tool_calls */
     json_t *results; /* messages with the role "tool" */
-    json_t *thinking;
+    app_text thinking;
     bool has_image;
 } parts;
 
@@ -139,13 +142,37 @@ static bool add_call(parts *p, const json_t *block, size_t i, serve_error *error
     return json_array_append_new(p->calls, call) == 0 || serve_fail_memory(error);
 }
 
+static bool has_image(const json_t *blocks)
+{
+    for (size_t i = 0; i < json_array_size(blocks); i++) {
+        const char *type = json_string_value(json_object_get(json_array_get(blocks, i), "type"));
+        if (type && strcmp(type, "image") == 0) return true;
+    }
+    return false;
+}
+
+/* Adds a tool's result. One without a text that is marked as an error says so, as nothing else in it does. */
 static bool add_result(parts *p, const json_t *block, serve_error *error)
 {
     const char *id = json_string_value(json_object_get(block, "tool_use_id"));
-    json_t *text = text_of(json_object_get(block, "content"), "messages", error);
-    if (!text) return false;
-    json_t *message = json_pack("{s:s, s:s, s:o}", "role", "tool", "tool_call_id", id ? id : "", "content", text);
+    const json_t *blocks = json_object_get(block, "content");
+    json_t *content = has_image(blocks) ? parts_of(blocks, error) : text_of(blocks, "messages", error);
+    if (!content) return false;
+    if (json_is_string(content) && !json_string_length(content) && json_is_true(json_object_get(block, "is_error"))) {
+        json_decref(content);
+        content = json_string("The tool failed.");
+    }
+    json_t *message = json_pack("{s:s, s:s, s:o}", "role", "tool", "tool_call_id", id ? id : "", "content", content);
     return json_array_append_new(p->results, message) == 0 || serve_fail_memory(error);
+}
+
+/* Adds reasoning. There are several blocks of it in a message where calls or texts stand between them. */
+static bool add_thinking(parts *p, const json_t *block, serve_error *error)
+{
+    const json_t *text = json_object_get(block, "thinking");
+    const bool ok = !json_string_length(text) ||
+                    ((!p->thinking.n || app_text_add(&p->thinking, "\n", 1)) && add_string(&p->thinking, text));
+    return ok || serve_fail_memory(error);
 }
 
 /* Returns whether blocks of this type belong to tools that Anthropic's service runs itself. */
@@ -174,10 +201,7 @@ static bool add_block(parts *p, const json_t *block, size_t i, serve_error *erro
     if (is_readable(type)) return json_array_append(p->texts, (json_t *)block) == 0 || serve_fail_memory(error);
     if (strcmp(type, "tool_use") == 0) return add_call(p, block, i, error);
     if (strcmp(type, "tool_result") == 0) return add_result(p, block, error);
-    if (strcmp(type, "thinking") == 0) {
-        p->thinking = json_object_get(block, "thinking");
-        return true;
-    }
+    if (strcmp(type, "thinking") == 0) return add_thinking(p, block, error);
     if (strcmp(type, "redacted_thinking") == 0) return true;
     if (is_hosted(type)) {
         serve_note_left_out(p->server, "blocks", type);
@@ -197,7 +221,7 @@ static bool convert_message(serve_server *server, json_t *out, const json_t *mes
     if (!role || (!json_is_string(content) && !json_is_array(content)))
         return serve_fail(error, 400, "messages", "messages[%zu] needs a 'role' and 'content'", i);
     if (json_is_string(content)) return json_array_append(out, (json_t *)message) == 0 || serve_fail_memory(error);
-    parts p = {server, json_array(), json_array(), json_array(), NULL, false};
+    parts p = {server, json_array(), json_array(), json_array(), {0}, false};
     bool ok = p.texts && p.calls && p.results;
     for (size_t k = 0; ok && k < json_array_size(content); k++) ok = add_block(&p, json_array_get(content, k), i, error);
     json_t *text = !ok ? NULL : p.has_image ? parts_of(p.texts, error) : text_of(p.texts, "messages", error);
@@ -205,29 +229,105 @@ static bool convert_message(serve_server *server, json_t *out, const json_t *mes
     if (ok && (p.has_image || json_string_length(text) || json_array_size(p.calls) || !json_array_size(p.results))) {
         json_t *m = json_pack("{s:s, s:O}", "role", role, "content", text);
         if (m && json_array_size(p.calls)) ok = json_object_set(m, "tool_calls", p.calls) == 0;
-        if (m && json_is_string(p.thinking)) ok = ok && json_object_set(m, "reasoning_content", p.thinking) == 0;
+        if (m && p.thinking.n)
+            ok = ok && json_object_set_new(m, "reasoning_content", json_stringn(p.thinking.data, p.thinking.n)) == 0;
         ok = json_array_append_new(out, m) == 0 && ok;
     }
     if (!ok && !error->status) serve_fail_memory(error);
     json_decref(text);
+    app_text_free(&p.thinking);
     json_decref(p.texts);
     json_decref(p.calls);
     json_decref(p.results);
     return ok;
 }
 
+/* Returns whether a list of blocks has calls or results. */
+static bool has_calls(const json_t *blocks)
+{
+    for (size_t i = 0; i < json_array_size(blocks); i++) {
+        const char *type = json_string_value(json_object_get(json_array_get(blocks, i), "type"));
+        if (type && (strcmp(type, "tool_use") == 0 || strcmp(type, "tool_result") == 0)) return true;
+    }
+    return false;
+}
+
+bool serve_messages_blocks(serve_ask *ask, serve_error *error)
+{
+    const json_t *messages = json_object_get(ask->body, "messages");
+    json_t *out = json_array();
+    bool ok = out != NULL, any = false;
+    for (size_t i = 0; ok && i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i);
+        const bool found = has_calls(json_object_get(message, "content"));
+        any = any || found;
+        ok = found ? convert_message(ask->server, out, message, i, error) : !json_array_append(out, message);
+    }
+    ok = ok && (!any || !json_object_set(ask->body, "messages", out));
+    json_decref(out);
+    return ok || (error->status ? false : serve_fail_memory(error));
+}
+
+/* Returns the length of what Claude Code puts before its instructions, "x-anthropic-billing-header: cc_version=2.1.0;
+ * cch=1f0c2;" and the white space after it. It tells a model nothing and differs in every request, so that no prompt would
+ * begin like another one and all would be computed whole. */
+static size_t n_billing(const char *text)
+{
+    static const char name[] = "x-anthropic-billing-header:", word[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    size_t at = sizeof name - 1;
+    if (strncmp(text, name, at)) return 0;
+    for (;;) { /* pairs NAME=VALUE; */
+        const size_t n_space = strspn(text + at, " "), n = strspn(text + at + n_space, word);
+        if (!n || text[at + n_space + n] != '=') break;
+        at += n_space + n + strcspn(text + at + n_space + n, ";\r\n");
+        at += text[at] == ';';
+    }
+    return at + strspn(text + at, " \r\n");
+}
+
+/* Removes the header from "system", a string or a list of blocks; a block of the header alone goes. NULL when out of memory. */
+static json_t *without_billing(json_t *system)
+{
+    if (json_is_string(system)) return json_string(json_string_value(system) + n_billing(json_string_value(system)));
+    json_t *kept = json_array();
+    bool ok = kept != NULL;
+    for (size_t i = 0; ok && i < json_array_size(system); i++) {
+        json_t *block = json_array_get(system, i), *copy;
+        const char *text = json_string_value(json_object_get(block, "text"));
+        const size_t n = text ? n_billing(text) : 0;
+        if (n && !text[n]) continue;
+        copy = n ? json_copy(block) : json_incref(block);
+        ok = copy && (!n || !json_object_set_new(copy, "text", json_string(text + n))) && !json_array_append(kept, copy);
+        json_decref(copy);
+    }
+    if (ok) return kept;
+    json_decref(kept);
+    return NULL;
+}
+
+/* Adds "system" as the first message, unless it is empty. */
+static bool convert_system(json_t *out, json_t *system, serve_error *error)
+{
+    if (!system || json_is_null(system)) return true;
+    if (!json_is_string(system) && !json_is_array(system))
+        return serve_fail(error, 400, "system", "'system' must be a string or a list of text blocks");
+    json_t *kept = without_billing(system), *text = kept ? text_of(kept, "system", error) : NULL;
+    bool ok = text != NULL;
+    if (json_string_length(text))
+        ok = json_array_append_new(out, json_pack("{s:s, s:O}", "role", "system", "content", text)) == 0;
+    json_decref(kept);
+    json_decref(text);
+    return ok || (error->status ? false : serve_fail_memory(error));
+}
+
 static json_t *convert_messages(const serve_ask *ask, serve_error *error)
 {
     const json_t *body = ask->body;
-    const json_t *messages = json_object_get(body, "messages"), *system = json_object_get(body, "system");
+    const json_t *messages = json_object_get(body, "messages");
     json_t *out = json_array();
     bool ok = out != NULL;
     if (!json_is_array(messages)) ok = serve_fail(error, 400, "messages", "'messages' must be a list");
-    if (ok && system && !json_is_null(system)) {
-        json_t *text = json_is_string(system) || json_is_array(system) ? text_of(system, "system", error) : NULL;
-        if (!text && !error->status) serve_fail(error, 400, "system", "'system' must be a string or a list of text blocks");
-        ok = text && json_array_append_new(out, json_pack("{s:s, s:o}", "role", "system", "content", text)) == 0;
-    }
+    ok = ok && convert_system(out, json_object_get(body, "system"), error);
     for (size_t i = 0; ok && i < json_array_size(messages); i++)
         ok = convert_message(ask->server, out, json_array_get(messages, i), i, error);
     if (ok) return out;
@@ -342,8 +442,9 @@ static bool messages_convert(serve_ask *ask, serve_error *error)
     ok = ok && convert_calls(body, json_object_get(ask->body, "tool_choice"), error) && convert_output(body, ask->body, error);
     const char *type = json_string_value(json_object_get(thinking, "type"));
     if (ok && type && strcmp(type, "disabled") == 0) ok = json_object_set_new(body, "enable_thinking", json_false()) == 0;
-    if (ok && type && strcmp(type, "enabled") == 0) ok = json_object_set_new(body, "enable_thinking", json_true()) == 0;
-    json_t *most = json_object_get(thinking, "budget_tokens");
+    const bool thinks = type && (strcmp(type, "enabled") == 0 || strcmp(type, "adaptive") == 0);
+    if (ok && thinks) ok = json_object_set_new(body, "enable_thinking", json_true()) == 0;
+    json_t *most = (json_t *)serve_get(thinking, "budget_tokens");
     if (ok && most && !json_is_integer(most))
         ok = serve_fail(error, 400, "thinking", "'thinking.budget_tokens' must be a whole number");
     if (ok && most) ok = json_object_set(body, "reasoning_budget_tokens", most) == 0;
@@ -351,6 +452,9 @@ static bool messages_convert(serve_ask *ask, serve_error *error)
 }
 
 /* ---- Answers ------------------------------------------------------------------------------------------------------- */
+
+/* The signature of every block of reasoning. Clients send only signed ones back, so without it reasoning would be lost. */
+static const char signature[] = "aerie";
 
 static json_t *usage(const serve_reply_state *r)
 {
@@ -386,6 +490,11 @@ static bool close_block(serve_reply_state *r, serve_output *s)
 {
     if (!s->block_open) return true;
     s->block_open = false;
+    const bool reasons = s->blocks[s->n_begun - 1].kind == ANSWER_REASONING;
+    if (reasons && !serve_put_event(r, "content_block_delta",
+                                    json_pack("{s:s, s:i, s:{s:s, s:s}}", "type", "content_block_delta", "index",
+                                              s->n_begun - 1, "delta", "type", "signature_delta", "signature", signature)))
+        return false;
     return serve_put_event(r, "content_block_stop",
                            json_pack("{s:s, s:i}", "type", "content_block_stop", "index", s->n_begun - 1));
 }
@@ -453,7 +562,8 @@ static json_t *whole_block(const serve_output *s, const serve_block *b)
 {
     if (b->kind == ANSWER_CONTENT) return json_pack("{s:s, s:o}", "type", "text", "text", serve_json_part(&s->content, b));
     if (b->kind == ANSWER_REASONING)
-        return json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", serve_json_part(&s->reasoning, b), "signature", "");
+        return json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", serve_json_part(&s->reasoning, b), "signature",
+                         signature);
     const serve_tool_call *c = &s->calls[b->from];
     return json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", c->id, "name", c->name, "input",
                      serve_json_arguments(c));

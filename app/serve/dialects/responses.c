@@ -72,7 +72,7 @@ static json_t *usage(const serve_reply_state *r)
     const uint32_t n = serve_n_generated(r);
     return json_pack("{s:I, s:{s:i}, s:I, s:{s:i}, s:I}", "input_tokens", (json_int_t)r->ask.n_tokens, "input_tokens_details",
                      "cached_tokens", (int)serve_n_cached(r), "output_tokens", (json_int_t)n, "output_tokens_details",
-                     "reasoning_tokens", 0, "total_tokens", (json_int_t)(r->ask.n_tokens + n));
+                     "reasoning_tokens", (int)serve_n_reasoning(r), "total_tokens", (json_int_t)(r->ask.n_tokens + n));
 }
 
 /* Returns a complete block as an item. */

@@ -193,7 +193,8 @@ void serve_post_template(serve_call *call)
     size_t n = 0;
     texts *t = texts_begin(call);
     if (!t) return;
-    if (serve_ask_render(&t->ask, json_object_get(t->ask.body, "messages"), t->ask.body, &text, &n, &error) &&
+    if (serve_messages_blocks(&t->ask, &error) &&
+        serve_ask_render(&t->ask, json_object_get(t->ask.body, "messages"), t->ask.body, &text, &n, &error) &&
         serve_ask_kept(&t->ask, &error))
         tell_text(t, &parts, "{\"prompt\":", text, n);
     else aerie_free(text);

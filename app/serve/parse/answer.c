@@ -490,4 +490,10 @@ bool answer_end(answer_parser *p, bool cut)
 }
 
 bool answer_out_of_memory(const answer_parser *p) { return p->failed; }
+
+bool answer_in_reasoning(const answer_parser *p)
+{
+    return p->reasoning && (p->state == answer_text || p->state == answer_maybe);
+}
+
 size_t answer_n_calls(const answer_parser *p) { return p->n_calls; }

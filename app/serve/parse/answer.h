@@ -110,6 +110,8 @@ bool answer_feed(answer_parser *parser, const char *text, size_t n);
  * arguments of a call that broke off are completed. */
 bool answer_end(answer_parser *parser, bool cut);
 bool answer_out_of_memory(const answer_parser *parser);
+/* Returns whether the text so far ends inside reasoning. */
+bool answer_in_reasoning(const answer_parser *parser);
 /* Returns the number of calls begun so far; if it is not 0, finish_reason is "tool_calls". */
 size_t answer_n_calls(const answer_parser *parser);
 

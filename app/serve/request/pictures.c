@@ -208,11 +208,18 @@ static bool take_image(serve_ask *ask, const json_t *part, const char *where, se
     return serve_fail(error, 400, "messages", "%s: this server does not fetch images; send a data: URL", where);
 }
 
+bool serve_pictures_unseen(const serve_ask *ask, const json_t *message)
+{
+    const char *role = json_string_value(json_object_get(message, "role"));
+    return !ask->model->tower && role && strcmp(role, "tool") == 0;
+}
+
 bool serve_pictures_take(serve_ask *ask, const json_t *messages, serve_error *error)
 {
     bool ok = true;
     for (size_t i = 0; ok && i < json_array_size(messages); i++) {
         const json_t *content = json_object_get(json_array_get(messages, i), "content");
+        if (serve_pictures_unseen(ask, json_array_get(messages, i))) continue;
         for (size_t k = 0; ok && k < json_array_size(content); k++) {
             char where[64];
             if (!serve_is_image(json_array_get(content, k))) continue;

@@ -174,11 +174,13 @@ static bool not_text(serve_error *error, size_t i, const char *type)
 }
 
 /* Joins text parts with newlines between them, as vLLM and llama.cpp do; images become marks. Returns NULL with *error. */
-static json_t *join_parts(const serve_ask *ask, const json_t *parts, size_t i, serve_error *error)
+static json_t *join_parts(const serve_ask *ask, const json_t *message, size_t i, serve_error *error)
 {
     app_text text = {0};
     bool ok = app_text_add(&text, "", 0), after_text = false;
+    const json_t *parts = json_object_get(message, "content");
     const char *mark = ask->images.n ? serve_pictures_mark() : "<__media__>"; /* which is only shown */
+    if (serve_pictures_unseen(ask, message)) mark = "(a picture, which this model cannot see)";
     for (size_t k = 0; ok && k < json_array_size(parts); k++) {
         const json_t *part = json_array_get(parts, k), *inner = json_object_get(part, "text");
         const char *type = json_string_value(json_object_get(part, "type"));
@@ -276,9 +278,61 @@ static bool tidy_calls(json_t *message, size_t i, bool open, serve_error *error)
     return true;
 }
 
+/* Adds the text of a part of reasoning: {"type": "thinking", "thinking": a text or a list of text parts}, as Mistral has it, or
+ * {"type": "reasoning", "text"}. */
+static bool add_thought(app_text *text, const json_t *part)
+{
+    const json_t *inner = json_object_get(part, "thinking");
+    if (!inner) inner = json_object_get(part, "text");
+    if (json_is_string(inner)) return app_text_add(text, json_string_value(inner), json_string_length(inner));
+    bool ok = true;
+    for (size_t k = 0; ok && k < json_array_size(inner); k++) {
+        const json_t *one = json_object_get(json_array_get(inner, k), "text");
+        ok = !json_is_string(one) || app_text_add(text, json_string_value(one), json_string_length(one));
+    }
+    return ok;
+}
+
+/* Moves the parts of the assistant's content that are reasoning to "reasoning_content", unless it is there. */
+static bool take_thoughts(json_t *message)
+{
+    const json_t *content = json_object_get(message, "content");
+    json_t *kept = json_array();
+    app_text text = {0};
+    bool ok = kept != NULL, any = false;
+    for (size_t k = 0; ok && k < json_array_size(content); k++) {
+        json_t *part = json_array_get(content, k);
+        const char *type = json_string_value(json_object_get(part, "type"));
+        const bool thought = type && (strcmp(type, "thinking") == 0 || strcmp(type, "reasoning") == 0);
+        any = any || thought;
+        ok = thought ? add_thought(&text, part) : !json_array_append(kept, part);
+    }
+    if (ok && text.n && !json_object_get(message, "reasoning_content"))
+        ok = !json_object_set_new(message, "reasoning_content", json_stringn(text.data, text.n));
+    if (ok && any) ok = !json_object_set(message, "content", kept);
+    app_text_free(&text);
+    json_decref(kept);
+    return ok;
+}
+
+/* Converts OpenAI's former "function_call" and role "function" to what replaced them. */
+static bool modernize(json_t *message)
+{
+    const json_t *role = json_object_get(message, "role");
+    json_t *call = json_object_get(message, "function_call");
+    if (json_is_string(role) && strcmp(json_string_value(role), "function") == 0 &&
+        json_object_set_new(message, "role", json_string("tool")))
+        return false;
+    if (!json_is_object(call) || json_object_get(message, "tool_calls")) return true;
+    return !json_object_set_new(message, "tool_calls",
+                                json_pack("[{s:s, s:s, s:O}]", "id", "", "type", "function", "function", call)) &&
+           !json_object_del(message, "function_call");
+}
+
 static bool tidy_message(const serve_ask *ask, json_t *message, size_t i, serve_error *error)
 {
     drop_nulls(message);
+    if (!modernize(message)) return serve_fail_memory(error);
     const json_t *role = json_object_get(message, "role"), *content = json_object_get(message, "content");
     if (!json_is_object(message)) return serve_fail(error, 400, "messages", "messages[%zu] must be an object", i);
     if (!json_is_string(role)) return serve_fail(error, 400, "messages", "messages[%zu] has no 'role'", i);
@@ -286,8 +340,12 @@ static bool tidy_message(const serve_ask *ask, json_t *message, size_t i, serve_
     const bool may_be_empty = assistant || strcmp(json_string_value(role), "tool") == 0; /* the result of a tool may be empty */
     if (strcmp(json_string_value(role), "developer") == 0 && json_object_set_new(message, "role", json_string("system")))
         return serve_fail_memory(error); /* `role` is gone now */
+    if (assistant && json_is_array(content)) {
+        if (!take_thoughts(message)) return serve_fail_memory(error);
+        content = json_object_get(message, "content"); /* the former list may be gone */
+    }
     if (json_is_array(content)) {
-        json_t *joined = join_parts(ask, content, i, error);
+        json_t *joined = join_parts(ask, message, i, error);
         if (!joined) return false;
         if (json_object_set_new(message, "content", joined)) return serve_fail_memory(error);
     } else if (!content || json_is_null(content)) {
@@ -336,18 +394,37 @@ static bool check_names(const json_t *kwargs, serve_error *error)
     return true;
 }
 
+/* Reads what other services call these: {"thinking": {"type": "enabled"}} of DeepSeek, GLM and Kimi, and {"reasoning":
+ * {"effort", "enabled"}} of OpenRouter and ollama. */
+static bool read_thinking(const json_t *object, serve_think *think, const char **effort, serve_error *error)
+{
+    const json_t *thinking = serve_get(object, "thinking"), *reasoning = serve_get(object, "reasoning");
+    const char *type = json_string_value(json_object_get(thinking, "type"));
+    bool on = true;
+    if (json_is_object(reasoning) && (!serve_get_text(reasoning, "effort", effort, error) ||
+                                      !serve_get_bool(reasoning, "enabled", &on, error)))
+        return false;
+    if (*effort) *think = strcmp(*effort, "none") ? SERVE_THINK_ON : SERVE_THINK_OFF;
+    if (json_is_boolean(json_object_get(reasoning, "enabled"))) *think = on ? SERVE_THINK_ON : SERVE_THINK_OFF;
+    if (json_is_boolean(reasoning)) *think = json_is_true(reasoning) ? SERVE_THINK_ON : SERVE_THINK_OFF;
+    if (type && strcmp(type, "disabled") == 0) *think = SERVE_THINK_OFF;
+    if (type && (strcmp(type, "enabled") == 0 || strcmp(type, "adaptive") == 0)) *think = SERVE_THINK_ON;
+    return true;
+}
+
 /* Returns the variables of the request. Like the texts of messages, they never become control tokens. NULL with *error. */
 static json_t *variables_of(const serve_ask *ask, const json_t *object, serve_error *error)
 {
     const json_t *more = NULL;
     const char *effort = NULL;
     bool on = true;
+    serve_think think = SERVE_THINK_DEFAULT;
     if (!serve_get_object(object, "chat_template_kwargs", &more, error) || !check_names(more, error) ||
+        !read_thinking(object, &think, &effort, error) ||
         !serve_get_text(object, "reasoning_effort", &effort, error) || !serve_get_bool(object, "enable_thinking", &on, error))
         return NULL;
     const json_t *said = json_object_get(object, "enable_thinking");
-    serve_think think = SERVE_THINK_DEFAULT;
-    if (effort) think = strcmp(effort, "none") ? SERVE_THINK_ON : SERVE_THINK_OFF;
+    if (serve_get(object, "reasoning_effort")) think = strcmp(effort, "none") ? SERVE_THINK_ON : SERVE_THINK_OFF;
     if (json_is_boolean(said)) think = on ? SERVE_THINK_ON : SERVE_THINK_OFF;
     json_t *all = json_object();
     bool ok = all != NULL;
@@ -405,8 +482,9 @@ static bool rendering_begin(rendering *r, const serve_ask *ask, json_t *messages
     r->chat.variables = (aerie_text){r->variables, strlen(r->variables), "--chat-template-kwargs"};
     r->chat.tools = r->tools ? (aerie_text){r->tools, strlen(r->tools), "tools"} : (aerie_text){"[]", 2, "tools"};
     bool generation = true;
+    const json_t *continued = serve_get(object, "continue_final_message");
     if (!serve_get_bool(object, "add_generation_prompt", &generation, error)) return false;
-    r->chat.no_generation_prompt = !generation;
+    r->chat.no_generation_prompt = !generation && !(continued && !json_is_false(continued)); /* that ends it here */
     return true;
 }
 
@@ -427,21 +505,37 @@ bool serve_ask_try(serve_ask *ask, json_t *messages, const json_t *object, char 
     return ok;
 }
 
-/* Removes the last message if it is the assistant's, which the answer continues, and returns it, or NULL. */
-static json_t *take_prefill(const serve_ask *ask, json_t *messages)
+/* Reads whether the answer continues a last message of the assistant: vLLM's "continue_final_message", for which llama.cpp also
+ * takes "content". Without it the server's option decides, and a client that wants no generation prompt wants the messages
+ * alone. *wanted: the request asks for it. */
+static bool read_continues(const serve_ask *ask, const json_t *object, bool *continues, bool *wanted, serve_error *error)
+{
+    const json_t *given = serve_get(object, "continue_final_message");
+    const char *text = json_string_value(given);
+    bool generation = true;
+    if (given && !json_is_boolean(given) && !(text && strcmp(text, "content") == 0))
+        return serve_fail(error, 400, "continue_final_message", "'continue_final_message' is true, false or \"content\"");
+    if (!serve_get_bool(object, "add_generation_prompt", &generation, error)) return false;
+    *wanted = given && !json_is_false(given);
+    *continues = given ? *wanted : generation && !ask->server->o->no_prefill;
+    return true;
+}
+
+/* Removes the last message if it is the assistant's and the answer continues it; *prefill gets it, or NULL. */
+static bool take_prefill(const serve_ask *ask, json_t *messages, const json_t *object, json_t **prefill, serve_error *error)
 {
     const size_t n = json_array_size(messages);
     json_t *last = json_array_get(messages, n - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
-    if (n < 2 || ask->server->o->no_prefill || strcmp(role, "assistant") ||
-        json_array_size(json_object_get(last, "tool_calls")) || !json_string_length(json_object_get(last, "content")))
-        return NULL;
-    json_incref(last);
-    if (json_array_remove(messages, n - 1)) {
-        json_decref(last);
-        return NULL;
-    }
-    return last;
+    bool continues = false, wanted = false;
+    *prefill = NULL;
+    if (!read_continues(ask, object, &continues, &wanted, error) || !continues) return !error->status;
+    if (n < 2 || strcmp(role, "assistant") || json_array_size(json_object_get(last, "tool_calls")) ||
+        !json_string_length(json_object_get(last, "content")))
+        return !wanted || serve_fail(error, 400, "continue_final_message",
+                                     "'continue_final_message' needs a last message of the assistant with a text and no calls");
+    *prefill = json_incref(last);
+    return json_array_remove(messages, n - 1) == 0 || serve_fail_memory(error);
 }
 
 /* Appends to ask->begun, and adds its tokens if they are wanted. special: the text may contain control tokens. */
@@ -493,8 +587,9 @@ static aerie_status render(serve_ask *ask, const json_t *messages, const json_t 
         serve_use_drop(ask->use, n_request);
         return status;
     }
-    json_t *prefill = take_prefill(ask, tidy);
-    if (serve_turns_settle(ask, &tidy, object, error) && rendering_begin(&r, ask, tidy, object, error)) {
+    json_t *prefill = NULL;
+    if (take_prefill(ask, tidy, object, &prefill, error) && serve_turns_settle(ask, &tidy, object, error) &&
+        rendering_begin(&r, ask, tidy, object, error)) {
         if (only_text || ask->images.n) status = aerie_model_chat_render(ask->model->models.model, &r.chat, text, n, why);
         if (!only_text && ask->images.n && status == AERIE_OK) status = serve_pictures_encode(ask, &r.chat, why);
         if (!only_text && !ask->images.n)

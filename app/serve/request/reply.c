@@ -166,7 +166,8 @@ static bool take_token(serve_reply_state *r, serve_output *s, const serve_event 
     const bool tells = r->ask.logprobs || r->ask.origins || r->ask.return_tokens;
     if (tells && !serve_tokens_add(&s->tokens, e, r->ask.n_top)) return false;
     if (r->ask.n_stops && !keep_tail(r, s, e->token)) return false;
-    const bool ok = say(s, e->text, e->n_text);
+    const bool reasons = s->parser && answer_in_reasoning(s->parser), ok = say(s, e->text, e->n_text);
+    s->n_reasoning += reasons || (s->parser && answer_in_reasoning(s->parser));
     if (s->enough) aerie_task_cancel(choice->task);
     return ok;
 }
@@ -252,6 +253,13 @@ uint32_t serve_n_generated(const serve_reply_state *r)
     return n;
 }
 
+uint32_t serve_n_reasoning(const serve_reply_state *r)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->n_outputs; i++) n += r->outputs[i].n_reasoning;
+    return n;
+}
+
 static uint32_t count_cached(const serve_reply_state *r)
 {
     uint32_t n = 0;
@@ -272,11 +280,11 @@ json_t *serve_json_usage(const serve_reply_state *r)
         n_drafted += r->outputs[i].stats ? r->outputs[i].stats->n_drafted : 0;
         n_accepted += r->outputs[i].stats ? r->outputs[i].stats->n_accepted : 0;
     }
-    return json_pack("{s:I, s:I, s:I, s:{s:i}, s:{s:i, s:i}}", "prompt_tokens", (json_int_t)r->ask.n_tokens,
+    return json_pack("{s:I, s:I, s:I, s:{s:i}, s:{s:i, s:i, s:i}}", "prompt_tokens", (json_int_t)r->ask.n_tokens,
                      "completion_tokens", (json_int_t)n, "total_tokens", (json_int_t)(r->ask.n_tokens + n),
                      "prompt_tokens_details", "cached_tokens", (int)serve_n_cached(r), "completion_tokens_details",
-                     "accepted_prediction_tokens", (int)n_accepted, "rejected_prediction_tokens",
-                     (int)(n_drafted - n_accepted));
+                     "reasoning_tokens", (int)serve_n_reasoning(r), "accepted_prediction_tokens", (int)n_accepted,
+                     "rejected_prediction_tokens", (int)(n_drafted - n_accepted));
 }
 
 json_t *serve_json_timings(const serve_reply_state *r, const serve_output *s)

@@ -34,6 +34,7 @@ typedef struct serve_output {
     bool told, ended; /* a part of it has been sent; it has ended */
     bool enough;      /* the only allowed call has ended, so later text is not sent */
     uint32_t n_tokens; /* tokens received so far */
+    uint32_t n_reasoning; /* of these, tokens of reasoning, with the tag that ends it */
     size_t n_scored;   /* tokens of the prompt whose log-probabilities have arrived, including the first, which has none */
     size_t n_streamed; /* number of bytes of content sent, including the echoed prompt */
     const aerie_stats *stats; /* once it has ended */
@@ -108,6 +109,7 @@ const char *serve_output_stop(const serve_reply_state *r, const serve_output *s)
 json_t *serve_json_string(const app_text *text);
 json_t *serve_json_part(const app_text *text, const serve_block *block); /* the part of the text that belongs to the block */
 uint32_t serve_n_generated(const serve_reply_state *r);
+uint32_t serve_n_reasoning(const serve_reply_state *r);
 uint32_t serve_n_cached(const serve_reply_state *r);
 /* Returns {"prompt_tokens", "completion_tokens", ...}. */
 json_t *serve_json_usage(const serve_reply_state *r);

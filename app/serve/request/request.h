@@ -151,6 +151,9 @@ json_t *serve_tools_input(const app_text *arguments);
 
 /* Decodes the images of all messages, which are data: URLs, within the memory limit for requests. */
 bool serve_pictures_take(serve_ask *ask, const json_t *messages, serve_error *error);
+/* Returns whether pictures of the message become a remark: those of a tool's result, if the model cannot see any. Their client
+ * did not choose to send them, and the conversation shall go on. */
+bool serve_pictures_unseen(const serve_ask *ask, const json_t *message);
 void serve_pictures_free(serve_images *images);
 /* Returns whether a part of a message is an image. */
 bool serve_is_image(const json_t *part);

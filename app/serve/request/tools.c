@@ -121,6 +121,9 @@ static bool add_plain(reading *r, json_t *tool, const char *name, const char *sp
         json_t *v = json_object_get(tool, kept[i]);
         ok = !v || json_is_null(v) || !json_object_set(function, kept[i], v);
     }
+    json_t *schema = json_object_get(tool, "input_schema"); /* Anthropic's name, which Cursor sends in chats, too */
+    if (ok && json_is_object(schema) && !json_object_get(function, "parameters"))
+        ok = !json_object_set(function, "parameters", schema);
     if (ok) return add_function(r, function, name, space, false);
     json_decref(function);
     return serve_fail_memory(r->error);
@@ -382,13 +385,14 @@ static bool allow_tools(serve_ask *ask, const json_t *choice, serve_error *error
 static bool read_choice(serve_ask *ask, const json_t *choice, bool *none, serve_error *error)
 {
     const json_t *type = json_object_get(choice, "type");
-    const bool is_short = json_object_size(choice) == 1 && !is_word(type, "function") && !is_word(type, "custom");
-    if (is_short && json_is_string(type)) choice = type; /* gateways send Anthropic's form {"type": "auto"} */
+    if (is_word(type, "auto") || is_word(type, "none") || is_word(type, "any") || is_word(type, "required"))
+        choice = type; /* clients and gateways send Anthropic's form {"type": "auto"} */
     *none = is_word(choice, "none");
     ask->tool_required = is_word(choice, "required") || is_word(choice, "any");
     if (!choice || json_is_null(choice) || *none || ask->tool_required || is_word(choice, "auto")) return true;
     if (is_word(type, "allowed_tools")) return allow_tools(ask, choice, error);
-    if (json_is_object(choice) && (!type || is_word(type, "function") || is_word(type, "custom"))) {
+    if (json_is_object(choice) &&
+        (!type || is_word(type, "function") || is_word(type, "custom") || is_word(type, "tool"))) {
         const char *word = type ? json_string_value(type) : "function";
         ask->tool_name = find_tool(ask, choice, word);
         if (!ask->tool_name) ask->tool_name = json_string_value(json_object_get(body_of(choice, word), "name"));

@@ -7,13 +7,18 @@
  *   1. as the client sent it;
  *   2. those at the beginning as one message, later ones as the user's text, in their place;
  *   3. all of them in the first message;
- *   4. all of them before the user's first message. */
+ *   4. all of them before the user's first message.
+ * Some templates accept only turns that alternate, and the user's first, and refuse a user's message after a result. A client
+ * may send other ones (Anthropic's API joins them; Codex sends several messages of the user). If a template refuses a
+ * conversation as it is, messages of the same role become one; if it refuses that too, what the user says after a result goes
+ * to the result's text. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "serve/request/request.h"
 
-enum { AS_GIVEN, IN_PLACE, FIRST, FIRST_OF_USER, N_ARRANGEMENTS };
+enum { AS_GIVEN, IN_PLACE, FIRST, FIRST_OF_USER, N_ARRANGEMENTS }; /* of system messages */
+enum { TURNS_AS_GIVEN, TURNS_JOINED, TURNS_JOINED_TO_RESULTS, N_TURNS };
 
 static bool has_role(const json_t *message, const char *role)
 {
@@ -134,6 +139,73 @@ static json_t *arrange(const json_t *messages, int how)
     return NULL;
 }
 
+/* ---- Turns of the same role ------------------------------------------------------------------------------------------ */
+
+/* Returns whether the message belongs to the turn of the one before it. */
+static bool continues_turn(const json_t *before, const json_t *message, int turns)
+{
+    const bool to_result = turns == TURNS_JOINED_TO_RESULTS && has_role(before, "tool");
+    if (has_role(message, "user")) return has_role(before, "user") || to_result;
+    return has_role(message, "assistant") && has_role(before, "assistant") && !json_object_get(before, "tool_calls");
+}
+
+/* Adds the members of the message, such as its calls, to the one that it joins; of texts of reasoning both are kept. */
+static bool join_members(json_t *before, const json_t *message)
+{
+    const char *key;
+    json_t *value;
+    bool ok = true;
+    json_object_foreach((json_t *)message, key, value)
+    {
+        const json_t *own = json_object_get(before, key);
+        if (!ok || !strcmp(key, "role") || !strcmp(key, "content")) continue;
+        if (!own) ok = !json_object_set(before, key, value);
+        else if ((strstr(key, "reasoning") || !strcmp(key, "thinking")) && json_is_string(own) && json_is_string(value))
+            ok = !json_object_set_new(before, key,
+                                      json_sprintf("%s\n\n%s", json_string_value(own), json_string_value(value)));
+    }
+    return ok;
+}
+
+/* Returns a new list in which the turns alternate as far as `turns` says, beginning with the user's. NULL when out of
+ * memory. */
+static json_t *join_turns(const json_t *messages, int turns)
+{
+    json_t *out = json_array();
+    growing g = {0};
+    bool ok = out != NULL, begun = false;
+    for (size_t i = 0; ok && i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i), *copy;
+        if (!begun && has_role(message, "assistant"))
+            ok = !json_array_append_new(out, json_pack("{s:s, s:s}", "role", "user", "content", ""));
+        begun = begun || !has_role(message, "system");
+        if (ok && continues_turn(last_of(out), message, turns)) {
+            ok = grow(&g, last_of(out), json_object_get(message, "content"));
+            if (ok && has_role(message, "assistant")) ok = join_members(last_of(out), message);
+            continue;
+        }
+        copy = json_copy(message);
+        ok = ok && !json_array_append_new(out, copy);
+    }
+    ok = close_growing(&g) && ok;
+    if (ok) return out;
+    json_decref(out);
+    return NULL;
+}
+
+/* Returns whether a strict template may refuse the order of the turns. */
+static bool may_be_joined(const json_t *messages)
+{
+    bool begun = false;
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *message = json_array_get(messages, i);
+        if (!begun && has_role(message, "assistant")) return true;
+        if (i && continues_turn(json_array_get(messages, i - 1), message, TURNS_JOINED_TO_RESULTS)) return true;
+        begun = begun || !has_role(message, "system");
+    }
+    return false;
+}
+
 /* ---- Trying them ------------------------------------------------------------------------------------------------------ */
 
 #define WORD "aerie"
@@ -173,15 +245,25 @@ static json_t *skeleton_of(const json_t *messages)
     return NULL;
 }
 
+/* Returns a new list with the system's messages arranged and the turns joined. Returns NULL when out of memory. */
+static json_t *shape(json_t *messages, int how, int turns)
+{
+    json_t *arranged = how == AS_GIVEN ? json_incref(messages) : arrange(messages, how);
+    if (!arranged || turns == TURNS_AS_GIVEN) return arranged;
+    json_t *joined = join_turns(arranged, turns);
+    json_decref(arranged);
+    return joined;
+}
+
 /* Returns whether the rendered prompt contains the texts of all system and tool messages. */
-static bool holds(serve_ask *ask, const json_t *messages, const json_t *object, int how)
+static bool holds(serve_ask *ask, const json_t *messages, const json_t *object, int how, int turns)
 {
     char *text = NULL;
     const size_t n = json_array_size(messages);
     size_t n_text = 0;
     bool *seen = calloc(n, sizeof *seen);
     json_t *skeleton = skeleton_of(messages);
-    json_t *tried = how == AS_GIVEN ? json_incref(skeleton) : skeleton ? arrange(skeleton, how) : NULL;
+    json_t *tried = skeleton ? shape(skeleton, how, turns) : NULL;
     bool ok = seen && tried && serve_ask_try(ask, tried, object, &text, &n_text);
     if (ok) mark_words(text, seen, n);
     for (size_t i = 0; ok && i < n; i++) {
@@ -307,14 +389,13 @@ static bool loses_calls(serve_ask *ask, const json_t *messages, const json_t *ob
     bool ok = others != NULL;
     for (size_t i = 0; ok && i < json_array_size(messages); i++)
         if (!has_role(json_array_get(messages, i), "system")) ok = !json_array_append(others, json_array_get(messages, i));
-    const bool loses = ok && !holds(ask, others, object, AS_GIVEN);
+    const bool loses = ok && !holds(ask, others, object, AS_GIVEN, TURNS_AS_GIVEN);
     json_decref(others);
     return loses;
 }
 
 bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object, serve_error *error)
 {
-    int how = AS_GIVEN;
     if (answer_style_wants_short_ids(&ask->style) && !serve_tools_ids(*messages)) return serve_fail_memory(error);
     if (any_calls(*messages) && loses_calls(ask, *messages, object)) {
         json_t *told = tell(*messages);
@@ -322,12 +403,18 @@ bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object,
         json_decref(*messages);
         *messages = told;
     }
-    if (is_expected(ask, *messages)) return true;
-    while (how < N_ARRANGEMENTS && !holds(ask, *messages, object, how)) how++;
-    if (how == AS_GIVEN || how == N_ARRANGEMENTS) return true; /* no arrangement helps; the template's error says why */
-    json_t *arranged = arrange(*messages, how);
-    if (!arranged) return serve_fail_memory(error);
-    json_decref(*messages);
-    *messages = arranged;
-    return true;
+    const bool expected = is_expected(ask, *messages);
+    if (expected && !may_be_joined(*messages)) return true;
+    const int n_turns = may_be_joined(*messages) ? N_TURNS : 1, n_how = expected ? 1 : N_ARRANGEMENTS;
+    for (int turns = 0; turns < n_turns; turns++) {
+        for (int how = 0; how < n_how; how++) {
+            if (!holds(ask, *messages, object, how, turns)) continue;
+            json_t *shaped = shape(*messages, how, turns);
+            if (!shaped) return serve_fail_memory(error);
+            json_decref(*messages);
+            *messages = shaped;
+            return true;
+        }
+    }
+    return true; /* no arrangement helps; the template's error says why */
 }
