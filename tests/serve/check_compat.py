@@ -1,5 +1,6 @@
 """What clients send that other servers were reported to refuse or to lose: turns in an unusual order, several blocks of
 reasoning, pictures in results of tools, headers that differ in every request, other names for known fields."""
+import gzip
 import json
 import os
 import unittest
@@ -267,6 +268,28 @@ class Names(Case):
         self.assertEqual("".join(e["delta"].get("thinking", "") for e in events[1:-1]), blocks[0]["thinking"])
         later = [e for e in sse(self.post("/v1/messages", {**body, "stream": True})) if e.get("index") == 1]
         self.assertNotIn("signature_delta", [e.get("delta", {}).get("type") for e in later])
+
+
+class Bodies(Case):
+    def test_a_compressed_body_is_named(self):
+        body = json.dumps({"messages": [USER], "max_tokens": 1}).encode()
+        for name, data in (("gzip", gzip.compress(body)), ("zstd", b"\x28\xb5\x2f\xfd"), ("br", body)):
+            a = self.s.post("/v1/chat/completions", data, {"Content-Encoding": name})
+            self.assertEqual(a.status, 415, a.body)
+            self.assertIn(f"'{name}'", a.error)
+        for name in ("identity", "Identity", ""):
+            self.assertEqual(self.s.post("/v1/chat/completions", body, {"Content-Encoding": name}).status, 200)
+
+    def test_nothing_to_embed_loads_the_model(self):
+        """As ollama answers it; OpenAI refuses it."""
+        for empty in ("", []):
+            a = self.post("/api/embed", {"model": "m", "input": empty}).json
+            self.assertEqual((a["embeddings"], a["prompt_eval_count"]), ([], 0))
+            self.post("/v1/embeddings", {"model": "m", "input": empty}, 400)
+        self.assertEqual(self.post("/api/embeddings", {"model": "m", "prompt": ""}).json, {"embedding": []})
+        self.post("/api/embed", {"model": "m"}, 400)
+        for path, field in (("/api/embed", "input"), ("/api/embeddings", "prompt")):
+            self.post(path, {"model": "m", field: "", "keep_alive": "x"}, 400)
 
 
 class Turns(Case):

@@ -369,6 +369,12 @@ static bool add_numbers(void *user, size_t i, app_text *out)
     return serve_json_add(out, numbers_of(user, i));
 }
 
+/* Returns whether there is nothing to embed. ollama loads the model then, and answers with no vector. */
+static bool is_idle(const json_t *input)
+{
+    return (json_is_string(input) && !json_string_length(input)) || (json_is_array(input) && !json_array_size(input));
+}
+
 void serve_post_ollama_embed(serve_call *call)
 {
     serve_error error = {0};
@@ -377,9 +383,10 @@ void serve_post_ollama_embed(serve_call *call)
     embedding *e = begin(call, &error);
     if (!e) return;
     e->truncate = true;
-    if (serve_ollama_keep(e->ask.body, &e->ask.keep, &error) &&
-        serve_get_bool(e->ask.body, "truncate", &e->truncate, &error) && read_dimensions(e) && add_input(e, "input") &&
-        compute(e)) {
+    bool ok = serve_ollama_keep(e->ask.body, &e->ask.keep, &error) &&
+              serve_get_bool(e->ask.body, "truncate", &e->truncate, &error) && read_dimensions(e);
+    if (ok && !is_idle(json_object_get(e->ask.body, "input"))) ok = add_input(e, "input") && compute(e);
+    if (ok) {
         shorten(e);
         serve_parts_open(&parts, json_pack("{s:o}", "model", name_of(e)));
         serve_parts_text(&parts, ",\"embeddings\":");
@@ -400,7 +407,9 @@ void serve_post_ollama_embeddings(serve_call *call)
     e->truncate = true;
     if (!json_is_string(json_object_get(e->ask.body, "prompt")))
         serve_fail(&error, 400, "prompt", "'prompt' must be a string");
-    else if (serve_ollama_keep(e->ask.body, &e->ask.keep, &error) && add_input(e, "prompt") && compute(e))
+    else if (is_idle(json_object_get(e->ask.body, "prompt")) && serve_ollama_keep(e->ask.body, &e->ask.keep, &error))
+        serve_parts_json(&parts, json_pack("{s:[]}", "embedding"));
+    else if (!error.status && serve_ollama_keep(e->ask.body, &e->ask.keep, &error) && add_input(e, "prompt") && compute(e))
         serve_parts_json(&parts, json_pack("{s:o}", "embedding", numbers_of(e, 0)));
     end(e, &parts);
 }

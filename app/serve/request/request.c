@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MAX_BIAS = 4096, MAX_DEPTH_JSON = 128, MAX_EXPECTED = 1 << 20 };
 
@@ -481,6 +482,14 @@ static bool read_expected(serve_ask *ask, serve_error *error)
     return true;
 }
 
+/* Refuses a compressed body by name; as JSON its first byte would be blamed. */
+static bool check_encoding(const serve_call *call, serve_error *error)
+{
+    const char *encoding = serve_call_header(call, "Content-Encoding");
+    if (!encoding || !*encoding || strcasecmp(encoding, "identity") == 0) return true;
+    return serve_fail(error, 415, "", "this server reads bodies only as they are; found Content-Encoding '%.40s'", encoding);
+}
+
 bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error)
 {
     json_error_t where;
@@ -496,6 +505,7 @@ bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error)
     ask->n_predict = server->o->default_max_tokens;
     if (server->options->n_predict > 0) ask->n_predict = (uint32_t)server->options->n_predict;
     if (!call->body.n) return serve_fail(error, 400, "", "the request has no body; JSON is expected");
+    if (!check_encoding(call, error)) return false;
     serve_mend_mark(call->body.data, call->body.n);
     if (!is_shallow(call->body.data, call->body.n))
         return serve_fail(error, 400, "", "the body is nested more than %d deep", MAX_DEPTH_JSON);

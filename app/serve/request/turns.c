@@ -175,7 +175,7 @@ static json_t *join_turns(const json_t *messages, int turns)
     growing g = {0};
     bool ok = out != NULL, begun = false;
     for (size_t i = 0; ok && i < json_array_size(messages); i++) {
-        json_t *message = json_array_get(messages, i), *copy;
+        json_t *message = json_array_get(messages, i);
         if (!begun && has_role(message, "assistant"))
             ok = !json_array_append_new(out, json_pack("{s:s, s:s}", "role", "user", "content", ""));
         begun = begun || !has_role(message, "system");
@@ -184,8 +184,7 @@ static json_t *join_turns(const json_t *messages, int turns)
             if (ok && has_role(message, "assistant")) ok = join_members(last_of(out), message);
             continue;
         }
-        copy = json_copy(message);
-        ok = ok && !json_array_append_new(out, copy);
+        ok = ok && !json_array_append_new(out, json_copy(message));
     }
     ok = close_growing(&g) && ok;
     if (ok) return out;
