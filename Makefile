@@ -15,19 +15,19 @@ all: ## build the program and the libraries
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
 	$(COMPILE) $(BUILD) -j $(JOBS) --target aerie aerie_static aerie_shared
 
-deps: ## install what building, testing and the demo need (Debian, as root)
+deps: ## install the packages for building, testing and the demo (Debian, as root)
 	@sh scripts/install-deps.sh
 
-model: deps ## bring SmolLM2-135M-Instruct (Q4_1, 94 MiB) to models/, hash checked
+model: deps ## download SmolLM2-135M-Instruct (Q4_1, 94 MiB) to models/, hash checked
 	@sh scripts/fetch-model.sh
 
-gemma: deps ## bring Gemma 3 270M (Q4_K_M, 241 MiB, under Gemma's terms of use) to models/, hash checked
+gemma: deps ## download Gemma 3 270M (Q4_K_M, 241 MiB, under Gemma's terms of use) to models/, hash checked
 	@sh scripts/fetch-model.sh gemma
 
 demo: deps model all ## answer prompts plain and with speculation, and compare the bytes
 	@python3 scripts/demo.py
 
-quick: ## house rules, units, and some cases of each law: about a minute once built
+quick: ## source-tree rules, unit tests, some cases of each law: about a minute once built
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
 	$(COMPILE) $(BUILD) -j $(JOBS)
 	AERIE_TEST_EVERY=96 ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure -L '^quick$$'
@@ -86,16 +86,16 @@ bench-spec: all model ## speculation on the held-out prompts as table and plots 
 install: all ## into /usr/local, or DESTDIR and CMAKE_INSTALL_PREFIX
 	cmake --install $(BUILD)
 
-uninstall: ## take away what `make install` wrote
+uninstall: ## remove what `make install` wrote
 	@cmake -DBUILD=$(BUILD) -P cmake/uninstall.cmake
 
 deb: deps ## Debian packages (program, library, development files) in build-deb
 	@BUILD=$(BUILD) JOBS=$(JOBS) sh scripts/make-deb.sh $(CMAKE_FLAGS)
 
-tar: deps ## a folder with program and libraries that may be moved anywhere, as build-tar/aerie-*.tar.xz
+tar: deps ## a relocatable archive with program and libraries, build-tar/aerie-*.tar.xz
 	@BUILD=$(BUILD) JOBS=$(JOBS) sh scripts/make-deb.sh --tar $(CMAKE_FLAGS)
 
-wheel: deps ## the Python package, which needs no compiler, in build-wheel
+wheel: deps ## the Python package as a wheel in build-wheel, which needs no compiler to install
 	@BUILD=$(BUILD) JOBS=$(JOBS) sh scripts/make-wheel.sh
 
 clean:

@@ -1,7 +1,7 @@
 """Varied user turns: code, short questions, explanations and everyday requests, in many forms of words.
 
 Owns its lists. prompts.py has few forms over many words, which a head learns by heart; here forms and subjects are both many,
-so that a head trained on them is better on turns that nobody foresaw (training/README.md has the figures). Everything follows
+so that a head trained on them is better on turns that nobody foresaw (training/results.md has the figures). Everything follows
 from the seed.
 """
 
