@@ -2,7 +2,7 @@
 """Rules of the source tree (ARCHITECTURE.md) that can be checked in the sources. A module is a folder with its source files.
 
   * Data flows one way: a module of src/ includes only itself and modules before it in ORDER, so there are no cycles.
-  * The same for app/: APP. It includes the public headers and its own modules; INTERNALS lists the headers of src/ that it needs.
+  * The same for app/: APP. It includes the public headers and its own modules; INTERNALS lists exceptions.
   * Nothing in src/ prints or ends the process. Every header opens with its guard, named after its path, every file with a
     comment that names it and says what it is.
   * A line has at most 128 columns, a file 800 lines, a folder 25 files.
