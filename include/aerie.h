@@ -229,11 +229,12 @@ typedef struct aerie_model_info {
     int32_t bos, eos;                    /* -1 = none */
     bool has_chat_template;
     const char *chat_template;           /* the template's text (Jinja), lent; NULL if there is none */
-    bool is_encoder;                     /* makes embeddings only and cannot generate text */
+    bool is_encoder;                     /* makes embeddings or decisions only and cannot generate text */
     aerie_pooling pooling;               /* what AERIE_POOLING_AUTO stands for; AUTO for vocab_only */
     uint32_t n_experts, n_experts_used;  /* routed experts of a layer; experts used per token; 0 without experts */
     uint64_t fingerprint;                /* hash of the file's keys, shapes and samples of its data; 0: vocab_only */
     bool is_diffusion;                   /* answers are denoised (aerie_request.diffusion) */
+    uint32_t decision;                   /* an aerie_decision (aerie_extra.h) */
 } aerie_model_info;
 
 /* Fills *info. size: sizeof *info. */

@@ -242,6 +242,7 @@ static const serve_route routes[] = {
     {"POST", "/reranking", router_forward, SERVE_FOR_KEYS},
     {"POST", "/v1/rerank", router_forward, SERVE_FOR_KEYS},
     {"POST", "/v1/reranking", router_forward, SERVE_FOR_KEYS},
+    {"POST", "/v1/systemone", router_forward, SERVE_FOR_KEYS},
     {"POST", "/models/unload", router_refuse, SERVE_FOR_KEYS},
     {"POST", "/models/load", router_refuse, SERVE_FOR_KEYS},
     {"GET", "/aerie/curve", router_refuse, SERVE_FOR_KEYS},

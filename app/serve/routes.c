@@ -66,6 +66,7 @@ const serve_route serve_routes[] = {
     {"POST", "/reranking", serve_post_rerank, SERVE_FOR_KEYS},
     {"POST", "/v1/rerank", serve_post_rerank, SERVE_FOR_KEYS},
     {"POST", "/v1/reranking", serve_post_rerank, SERVE_FOR_KEYS},
+    {"POST", "/v1/systemone", serve_post_systemone, SERVE_FOR_KEYS},
 };
 const size_t serve_n_routes = sizeof serve_routes / sizeof *serve_routes;
 

@@ -19,6 +19,7 @@ struct ae_embedder {
     float *dense_2, *dense_3;
     double *room;     /* [max(n_embd, n_wide)] scratch */
     uint32_t n_wide;
+    ae_decider *decider; /* NULL: the model has no decision head */
 };
 
 /* ---- Life -------------------------------------------------------------------------------------------- */
@@ -41,7 +42,7 @@ static ae_engine_options engine_options(const ae_model *m, const ae_embed_option
 size_t ae_embedder_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_embed_options *options)
 {
     const ae_engine_options o = engine_options(model, options);
-    return ae_engine_plan_bytes(model, backend, &o);
+    return ae_engine_plan_bytes(model, backend, &o) + ae_decider_plan_bytes(model, o.n_ctx, o.n_threads);
 }
 
 /* Reads a tensor's numbers into a new array *to; *to is NULL if there is no tensor. */
@@ -99,6 +100,7 @@ aerie_status ae_embedder_create(ae_embedder **out, const ae_net *net, const ae_e
     aerie_status status = ok ? AERIE_OK : ae_fail_memory(error, "an embedder", (size_t)options->n_batch * n * sizeof *e->rows);
     if (status == AERIE_OK && options->pooling == AE_POOLING_RANK) status = read_head(e, error);
     if (status == AERIE_OK) status = read_dense(e, error);
+    if (status == AERIE_OK && net->model->decision) status = ae_decider_create(&e->decider, net->model, error);
     if (status == AERIE_OK) status = ae_engine_create(&e->engine, net, &engine, error);
     if (status == AERIE_OK) *out = e;
     else ae_embedder_free(e);
@@ -109,6 +111,7 @@ void ae_embedder_free(ae_embedder *e)
 {
     if (!e) return;
     ae_engine_free(e->engine);
+    ae_decider_free(e->decider);
     ae_free(e->rows);
     ae_free(e->sum);
     ae_free(e->first);
@@ -297,13 +300,39 @@ aerie_status ae_embedder_run(ae_embedder *e, const ae_embed_text *texts, size_t 
     return status;
 }
 
+/* Computes the rows part by part. The caller truncates the sequence. */
+static aerie_status run_rows(ae_embedder *e, const int32_t *tokens, uint32_t n, float *rows, aerie_error *error)
+{
+    const uint32_t n_embd = e->net->model->hparams.n_embd;
+    for (uint32_t at = 0, m; at < n; at += m) {
+        const float *found;
+        m = n - at < e->options.n_batch ? n - at : e->options.n_batch;
+        ae_engine_rows_clear(e->engine);
+        AE_TRY(ae_engine_add_text(e->engine, 0, tokens + at, m, m, &e->first[0], error));
+        AE_TRY(run_pass(e, &found, error));
+        memcpy(rows + (size_t)at * n_embd, found, (size_t)m * n_embd * sizeof *rows);
+        if (at + m < n && ae_engine_commit(e->engine, 0, m, NULL, 0) != AERIE_OK)
+            return ae_fail(error, AERIE_ERROR_INTERNAL, "the KV cache is out of step; please report");
+    }
+    return AERIE_OK;
+}
+
 aerie_status ae_embedder_rows(ae_embedder *e, const int32_t *tokens, uint32_t n, float *rows, aerie_error *error)
 {
-    const float *found = NULL;
-    ae_engine_rows_clear(e->engine);
-    aerie_status status = ae_engine_add_text(e->engine, 0, tokens, n, n, &e->first[0], error);
-    if (status == AERIE_OK) status = run_pass(e, &found, error);
-    if (status == AERIE_OK) memcpy(rows, found, (size_t)n * e->net->model->hparams.n_embd * sizeof *rows);
+    const aerie_status status = run_rows(e, tokens, n, rows, error);
     (void)ae_engine_truncate(e->engine, 0, 0);
+    return status;
+}
+
+aerie_status ae_embedder_decide(ae_embedder *e, const int32_t *tokens, const uint8_t *spans, uint32_t n, float *scores,
+                                aerie_error *error)
+{
+    const size_t n_numbers = (size_t)n * e->net->model->hparams.n_embd;
+    float *rows = ae_alloc(n_numbers, sizeof *rows);
+    if (!rows) return ae_fail_memory(error, "the rows of a text", n_numbers * sizeof *rows);
+    aerie_status status = ae_embedder_rows(e, tokens, n, rows, error);
+    if (status == AERIE_OK)
+        status = ae_decider_run(e->decider, ae_engine_pool(e->engine), tokens, spans, n, rows, scores, error);
+    ae_free(rows);
     return status;
 }

@@ -8,6 +8,7 @@
 #ifndef AE_ENGINE_EMBED_H
 #define AE_ENGINE_EMBED_H
 
+#include "engine/decide.h"
 #include "engine/engine.h"
 
 typedef struct ae_embedder ae_embedder;
@@ -35,11 +36,15 @@ void ae_embedder_free(ae_embedder *embedder);
 uint32_t ae_embedder_n_out(const ae_embedder *embedder);
 /* Returns the threads that the embedder computes on. */
 ae_pool *ae_embedder_pool(const ae_embedder *embedder);
-/* Computes the rows of one text of n tokens, as they are pooled, into rows (host) [n][n_embd]. The text must fit a pass.
- * Errors: those of the backend. */
+/* Computes the rows of one text of n tokens, as they are pooled, into rows (host) [n][n_embd]. Errors: those of the backend. */
 aerie_status ae_embedder_rows(ae_embedder *embedder, const int32_t *tokens, uint32_t n, float *rows, aerie_error *error);
 /* Computes the vectors of texts [n]: out [n][n_out]. After an error, one of the backend's, out has no meaning, but the embedder
  * stays usable. */
 aerie_status ae_embedder_run(ae_embedder *embedder, const ae_embed_text *texts, size_t n, float *out, aerie_error *error);
+
+/* Scores the options of one text of n tokens (decide.h); the model has a decision head. After an error, one of the backend's or
+ * of ae_decider_run, the embedder stays usable. */
+aerie_status ae_embedder_decide(ae_embedder *embedder, const int32_t *tokens, const uint8_t *spans, uint32_t n, float *scores,
+                                aerie_error *error);
 
 #endif

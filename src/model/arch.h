@@ -56,6 +56,8 @@ typedef struct ae_arch {
     bool block;       /* a drafter of several layers that runs a block of rows at once (DFlash and its like) */
     bool encoder;     /* sets ae_hparams.encoder; with no_rope_period 1 the model has a table of positions */
     bool rank_mean;   /* sets ae_hparams.rank_mean, unless classifier.pooling_type says otherwise */
+    bool decides;     /* the model has a decision head (AE_DECISION_JOINT) and writes no text */
+    bool marks;       /* if there is a decision.block_count, so many of the last blocks are a decision head (MARKS) */
     bool denoises;    /* sets ae_hparams.denoises, unless the model masks ahead */
     bool masks_ahead; /* sets ae_hparams.masks_ahead, for files whose diffusion.shift_logits is false */
     bool near;        /* a window of w positions reaches w / 2 positions back and w / 2 ahead */

@@ -111,6 +111,12 @@ aerie_status ae_bind_compress(ae_binder *b, uint32_t i, const ae_hparams *h, ae_
 aerie_status ae_bind_hyper_hparams(ae_binder *b, ae_hparams *h);
 aerie_status ae_bind_hyper(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
 aerie_status ae_bind_hyper_end(ae_binder *b, const ae_hparams *h, ae_hyper_layer *end);
+/* bind_decision.c: takes the blocks of a decision head, if there are any, from the layers of an encoder. */
+aerie_status ae_bind_marks(ae_binder *b, ae_hparams *h);
+/* Reads the sizes of a decision head; h's other sizes must be set. */
+aerie_status ae_bind_decision_hparams(ae_binder *b, ae_hparams *h);
+/* Binds its tensors, if the model has one. */
+aerie_status ae_bind_decision(ae_binder *b, ae_model *m);
 /* Binds the table that gives each token its experts; it is copied into the arena. */
 aerie_status ae_bind_token_experts(ae_binder *b, uint32_t i, const ae_hparams *h, ae_arena *arena, ae_layer *l);
 /* Binds the projections of attention with their biases, fused or separate. q, k and v have n_in inputs. */

@@ -641,6 +641,7 @@ aerie_status ae_bind_n_layers(ae_binder *b, ae_hparams *h)
         h->n_layers *= n_loops;
     }
     h->nextn_pre = b->arch->nextn_pre;
+    if (b->arch->marks) AE_TRY(ae_bind_marks(b, h));
     return b->arch->cycles ? read_cycles(b, h) : AERIE_OK;
 }
 
@@ -741,5 +742,6 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     if (b->arch->sparse) AE_TRY(read_sparsity(b, h, layers));
     AE_TRY(read_denoising(b, h));
     AE_TRY(read_source(b, h));
+    AE_TRY(ae_bind_decision_hparams(b, h));
     return read_limits(b, h, layers);
 }

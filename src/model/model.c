@@ -372,6 +372,7 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
     AE_TRY(ae_bind(b, swapped ? "output.weight" : "token_embd.weight", true, h->n_vocab, h->n_embd, &m->embedding));
     if (h->encoder) {
         AE_TRY(bind_encoder(b, m));
+        AE_TRY(ae_bind_decision(b, m));
         return bind_layers(b, m, 0);
     }
     snprintf(name, sizeof name, "%s.weight", norm);
@@ -401,6 +402,7 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
         AE_TRY(ae_bind_stack(b, "altup_proj.weight", true, h->n_streams - 1, h->n_embd, h->n_embd, &m->altup_proj));
         AE_TRY(ae_bind_stack(b, "altup_unembd_proj.weight", true, h->n_streams - 1, h->n_embd, h->n_embd, &m->altup_unembd));
     }
+    AE_TRY(ae_bind_decision(b, m));
     m->tied = !m->output;
     if (m->tied) m->output = m->embedding;
     /* as published; llama.cpp does not scale */

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/shape_limits.h"
 #include "formats/gguf.h"
+#include "model/decision.h"
 
 #define AE_MAX_ROPES 4
 
@@ -378,12 +379,19 @@ typedef struct ae_hparams {
     ae_index_hparams index;
     ae_switch_hparams adapters;
     ae_memory_hparams memory;
+    ae_decision_hparams decision;
     uint32_t n_ropes;
     ae_rope ropes[AE_MAX_ROPES];
     /* default sizes for all layers' specs; also the sizes of a drafter head's single layer */
     uint32_t n_ff, n_heads, n_kv_heads, head_dim, value_dim;
     float attn_scale;
 } ae_hparams;
+
+/* Returns whether the model makes vectors or decisions of texts, and cannot continue them. */
+static inline bool ae_model_only_reads(const ae_hparams *h)
+{
+    return h->encoder || h->decision.kind;
+}
 
 /* Returns whether layer i is in a stack of the high stream. */
 static inline bool ae_model_is_high(const ae_hparams *h, uint32_t i)
@@ -625,6 +633,7 @@ typedef struct ae_model {
     ae_tensor_ref cls_norm;
     ae_tensor_ref cls_out, cls_out_b;       /* [1, n_embd], [1]; NULL: there is no classification head */
     ae_tensor_ref dense_2, dense_3;         /* [f, n_embd], [n_embd, f] applied to the pooled row; or both NULL */
+    const ae_decision *decision;            /* NULL: the model has no decision head */
     ae_tensor_ref ple_embedding; /* [n_vocab, n_layers * n_embd_layer], or NULL */
     /* [n_streams - 1][n_embd, n_embd] x 2: the other streams at the beginning, and what they add at the end; or NULL */
     ae_tensor_ref altup_proj, altup_unembd;

@@ -1,8 +1,10 @@
 /* embedder.c - aerie_extra.h: vectors of texts. */
+#include <math.h>
 #include <string.h>
 
 #include "session/session_int.h"
 #include "aerie_extra.h"
+#include "base/math/fmath.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "engine/embed.h"
@@ -187,6 +189,47 @@ aerie_status aerie_embedder_embed(aerie_embedder *embedder, const aerie_embed_te
         }
         AE_TRY(ae_embedder_run(embedder->embedder, part, m, vectors + i * n_out, error));
     }
+    return AERIE_OK;
+}
+
+_Static_assert((int)AERIE_SPAN_OPTION == (int)AE_SPAN_OPTION && (int)AERIE_DECISION_MARKS == (int)AE_DECISION_MARKS,
+               "one numbering");
+
+aerie_status aerie_embedder_decide(aerie_embedder *embedder, const int32_t *tokens, const uint8_t *spans, size_t n_tokens,
+                                   float *scores, size_t n_scores, aerie_error *error)
+{
+    AE_NEED(embedder, error);
+    AE_NEED_IF(n_tokens, tokens, error);
+    AE_NEED_IF(n_tokens, spans, error);
+    AE_NEED_IF(n_scores, scores, error);
+    AE_TRY(ae_session_check_fork(ae_embedder_pool(embedder->embedder), "embedder", error));
+    const ae_model *m = embedder->model->model;
+    uint32_t n_options;
+    if (!m->decision)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: the model has no decision head", ae_gguf_path(m->gguf));
+    AE_TRY(check_text(embedder, &(aerie_embed_text){.tokens = tokens, .n_tokens = n_tokens}, 0, error));
+    AE_TRY(ae_decider_count(m, spans, (uint32_t)n_tokens, &n_options, error));
+    if (n_options != n_scores)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the text has %u options, but %zu scores are wanted", n_options, n_scores);
+    return ae_embedder_decide(embedder->embedder, tokens, spans, (uint32_t)n_tokens, scores, error);
+}
+
+aerie_status aerie_decision_probabilities(const float *scores, size_t n, float temperature, double *probabilities,
+                                          aerie_error *error)
+{
+    double most = -HUGE_VAL, all = 0;
+    AE_NEED(scores, error);
+    AE_NEED(probabilities, error);
+    if (!n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "there are no scores");
+    if (!(temperature > 0.0f) || isinf(temperature))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the temperature is %g; it must be above 0", (double)temperature);
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(scores[i]))
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "score %zu is %g; numbers are needed", i, (double)scores[i]);
+        most = (double)scores[i] > most ? (double)scores[i] : most;
+    }
+    for (size_t i = 0; i < n; i++) all += probabilities[i] = ae_exp(((double)scores[i] - most) / (double)temperature);
+    for (size_t i = 0; i < n; i++) probabilities[i] /= all;
     return AERIE_OK;
 }
 

@@ -191,7 +191,8 @@ static void fill_info(const aerie_model *model, aerie_model_info *info)
     info->n_experts = h->experts.n;
     info->n_experts_used = h->experts.n ? h->experts.n_used : 0;
     info->fingerprint = model->fingerprint;
-    info->is_encoder = h->encoder;
+    info->is_encoder = ae_model_only_reads(h);
+    info->decision = h->decision.kind;
     info->is_diffusion = h->denoises;
     info->pooling = ae_session_pooling(model->model);
 }

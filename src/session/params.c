@@ -34,6 +34,10 @@ ae_load_options ae_session_net_options(const aerie_model_params *p)
 
 aerie_status ae_session_check_decoder(const ae_model *model, aerie_error *error)
 {
+    if (model->hparams.decision.kind)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: a model of architecture %s with a decision head scores options (aerie serve, /v1/systemone), but "
+                       "cannot generate text", ae_gguf_path(model->gguf), model->hparams.arch);
     if (!model->hparams.encoder) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
                    "%s: architecture %s is an encoder: it embeds texts (aerie embed), but cannot "

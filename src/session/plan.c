@@ -29,12 +29,12 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     if (status == AERIE_OK) status = ae_net_plan_split(on, model, &split, &no, error);
     for (uint32_t i = 0; status == AERIE_OK && i < split.n_devices; i++) weight_bytes += on[i];
     if (status == AERIE_OK) plan->available_bytes = ae_session_available_split(&split);
-    if (status == AERIE_OK && model->hparams.encoder) {
+    if (status == AERIE_OK && ae_model_only_reads(&model->hparams)) {
         plan->session_bytes = ae_session_embedder_bytes(model, split.devices[split.output]);
     } else if (status == AERIE_OK) {
         status = ae_session_resolve(model, session_params, false, &sp, error);
     }
-    if (status == AERIE_OK && !model->hparams.encoder) {
+    if (status == AERIE_OK && !ae_model_only_reads(&model->hparams)) {
         ae_engine_options eo = ae_session_engine_options(&sp, model->hparams.n_vocab);
         ae_session_hold_texts(model, &sp, &eo);
         plan->session_bytes = ae_session_bytes(model, &split, &eo);

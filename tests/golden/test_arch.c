@@ -240,6 +240,7 @@ static void test_lists(void **state)
         char line[64];
         bool has_model = false;
         for (size_t i = 0; i < mkarch_n_specs; i++) has_model |= !strcmp(mkarch_specs[i].arch, name);
+        for (size_t i = 0; i < mkarch_n_deciders; i++) has_model |= !strcmp(mkarch_deciders[i].arch, name);
         if (!has_model) fail_msg("%s: tests/support has no model of it", name);
         snprintf(line, sizeof line, "\n| `%s` | ", name);
         if (!strstr(text, line)) fail_msg("%s: docs/models.md has no line for it", name);
@@ -358,9 +359,33 @@ static void test_adapted_logits(void **state)
 
 /* ---- MTP blocks ------------------------------------------------------------------------------------- */
 
-/* Logits of the block at row P, from the token at P + 1 and the trunk's row P; a row in a pass, since only the last one has
- * logits. chained: those of a draft after it, from the token at P + 2; or NULL. */
-static void run_block(const char *path, const int32_t *tokens, float logits[ROWS][MKARCH_VOCAB],
+/* Writes a model's file as others write its MTP blocks alone: with these, and with what belongs to no block. */
+static void write_blocks(const mkarch_spec *spec, const char *path)
+{
+    static char tensors[16384];
+    char layers[64];
+    aerie_error error = {0};
+    mkarch_spec alone = *spec;
+    const char *key = strstr(spec->keys, "nextn_predict_layers ");
+    assert_non_null(key);
+    const size_t n_layers = strlen(spec->layers), n_blocks = strtoul(key + strlen("nextn_predict_layers "), NULL, 10);
+    const char *blocks = spec->layers + n_layers - n_blocks;
+    size_t n = 0;
+    snprintf(layers, sizeof layers, "%s", spec->layers);
+    memset(layers, '.', n_layers - n_blocks); /* no tensor's list has this kind of layer */
+    for (const char *line = spec->tensors; *line; line += strcspn(line, "\n") + 1) {
+        const bool all = *line == '*';
+        n += (size_t)snprintf(tensors + n, sizeof tensors - n, "%s%.*s\n", all ? blocks : "",
+                              (int)strcspn(line, "\n") - all, line + all);
+        assert_true(n < sizeof tensors);
+    }
+    alone.layers = layers, alone.tensors = tensors;
+    need(mkarch_write(&alone, false, path, &error), &error);
+}
+
+/* Logits of the block in head_path at row P, from the token at P + 1 and the trunk's row P; a row in a pass, since only the
+ * last one has logits. chained: those of a draft after it, from the token at P + 2; or NULL. */
+static void run_block(const char *path, const char *head_path, const int32_t *tokens, float logits[ROWS][MKARCH_VOCAB],
                       float chained[ROWS][MKARCH_VOCAB])
 {
     aerie_error error = {0};
@@ -376,7 +401,7 @@ static void run_block(const char *path, const int32_t *tokens, float logits[ROWS
     need(ae_backend_open(&backend, NULL, NULL, &error), &error);
     need(ae_model_load(&model, path, NULL, &error), &error);
     need(ae_net_create(&net, model, backend, &load, &error), &error);
-    need(ae_dhead_load(&head, path, &error), &error);
+    need(ae_dhead_load(&head, head_path, &error), &error);
     need(ae_dhead_net_create(&head_net, head, net, &(ae_dhead_net_options){.load = load}, &error), &error);
     ae_engine_options options = {.n_ctx = MKARCH_CTX, .n_seqs = 1, .n_batch = ROWS, .n_outputs = ROWS, .n_threads = 1,
                                  .kv_type = AE_KV_F32, .n_taps = head->hparams.n_taps};
@@ -419,12 +444,13 @@ static void test_mtp_logits(void **state)
     /* with drafts after each row */
     static const char *const more[] = {"deepseek4-mtp", "mimo2-mtp", "step35-mtp", "qwen4exp-mtp"};
     static golden text, ahead;
-    static float logits[ROWS][MKARCH_VOCAB], chained[ROWS][MKARCH_VOCAB];
+    static float logits[ROWS][MKARCH_VOCAB], chained[ROWS][MKARCH_VOCAB], alone[ROWS][MKARCH_VOCAB];
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         aerie_error error = {0};
-        char path[128], name[64];
+        char path[128], alone_path[128], name[64];
         snprintf(path, sizeof path, "%s/mtp.gguf", folder);
+        snprintf(alone_path, sizeof alone_path, "%s/alone.gguf", folder);
         snprintf(name, sizeof name, "%s.nextn", names[i]);
         need(mkarch_write(mkarch_find(names[i]), false, path, &error), &error);
         read_golden(&text, names[i], ROWS);
@@ -432,8 +458,11 @@ static void test_mtp_logits(void **state)
         assert_true(hash_of(path) == ahead.model_hash);
         bool is_chained = false;
         for (size_t k = 0; k < sizeof more / sizeof more[0]; k++) is_chained |= !strcmp(names[i], more[k]);
-        run_block(path, text.tokens, logits, is_chained ? chained : NULL);
-        unlink(path);
+        run_block(path, path, text.tokens, logits, is_chained ? chained : NULL);
+        write_blocks(mkarch_find(names[i]), alone_path);
+        run_block(path, alone_path, text.tokens, alone, NULL);
+        if (memcmp(alone, logits, sizeof alone)) fail_msg("%s: blocks in a file of their own draft otherwise", names[i]);
+        unlink(path), unlink(alone_path);
         const difference d = compare(logits, ahead.logits, ROWS - 1);
         print_message("%-22s error %.1e, best token the same in %u of %u rows\n", name, d.nmse, d.n_agree, ROWS - 1);
         assert_true(d.nmse <= 1e-6 && d.n_agree + 1 >= ROWS - 1);

@@ -55,6 +55,8 @@ def expected(kind, path):
         return 400
     if kind != "reranker" and path in RANK:
         return 400
+    if path == "/v1/systemone":
+        return 501  # no model here has a decision head
     return 200
 
 

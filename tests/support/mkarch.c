@@ -26,7 +26,8 @@ static const mkarch_spec *find(const mkarch_spec *specs, size_t n, const char *n
 const mkarch_spec *mkarch_find(const char *name)
 {
     const mkarch_spec *model = find(mkarch_specs, mkarch_n_specs, name);
-    return model ? model : find(mkarch_drafters, mkarch_n_drafters, name);
+    if (!model) model = find(mkarch_drafters, mkarch_n_drafters, name);
+    return model ? model : find(mkarch_deciders, mkarch_n_deciders, name);
 }
 
 const mkarch_spec *mkarch_find_shape(const char *name)

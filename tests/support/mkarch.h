@@ -45,7 +45,11 @@ extern const size_t mkarch_n_specs;
 extern const mkarch_spec mkarch_drafters[]; /* [mkarch_n_drafters] */
 extern const size_t mkarch_n_drafters;
 
-const mkarch_spec *mkarch_find(const char *name); /* among both; NULL if unknown */
+/* Models with decision heads, which have no logits to compare: tests/golden/decide has their scores. */
+extern const mkarch_spec mkarch_deciders[]; /* [mkarch_n_deciders] */
+extern const size_t mkarch_n_deciders;
+
+const mkarch_spec *mkarch_find(const char *name); /* among all three; NULL if unknown */
 
 extern const mkarch_spec mkarch_shapes[]; /* [mkarch_n_shapes] */
 extern const size_t mkarch_n_shapes;

@@ -473,3 +473,45 @@ const mkarch_spec mkarch_drafters[] = {
      ASSISTANT_TENSORS},
 };
 const size_t mkarch_n_drafters = sizeof mkarch_drafters / sizeof mkarch_drafters[0];
+
+/* ---- Decision heads: of h = 48, with 3 attention heads, for rows of 64 ------------------------------- */
+
+#define DEC_NORM(i, part) "- dec.blk." i "." part ".weight. n 48\n- dec.blk." i "." part ".bias b 48\n"
+#define DEC_PAIR(i, part, in, out)                                                                                             \
+    "- dec.blk." i "." part ".weight. w " #in " " #out "\n- dec.blk." i "." part ".bias b " #out "\n"
+#define DEC_ATTN(i, prefix)                                                                                                    \
+    DEC_PAIR(i, prefix "_q", 48, 48) DEC_PAIR(i, prefix "_k", 48, 48) DEC_PAIR(i, prefix "_v", 48, 48)                         \
+    DEC_PAIR(i, prefix "_o", 48, 48)
+#define DEC_REST(i)                                                                                                            \
+    DEC_NORM(i, "cross_attn_norm") DEC_ATTN(i, "cross_attn") DEC_NORM(i, "ffn_norm") DEC_PAIR(i, "ffn_up", 48, 80)             \
+    DEC_PAIR(i, "ffn_down", 80, 48)
+#define DEC_ROUTING(i) DEC_NORM(i, "cross_attn_norm_kv") DEC_REST(i)
+#define DEC_JOINT(i) DEC_NORM(i, "attn_norm") DEC_ATTN(i, "attn") DEC_REST(i)
+#define DEC_WHOLE(name, n) "- decision." name ".weight. n " #n "\n- decision." name ".bias b " #n "\n"
+
+const mkarch_spec mkarch_deciders[] = {
+    {"clef", "clef", "llalla",
+     ROWS(64, 96) QWEN35_KEYS SSM(4, 512, 128, 4, 2) LAYER_NORM "u decision.routing_block_count 2\nu decision.block_count 2\n"
+     "u decision.head_count 3\ns decision.type clef\nf decision.temperature.choice 1.5\n"
+     "f decision.temperature.choice.3_5 0.75\n",
+     EMBED OUTPUT QWEN35_NORMS QWEN35_ATTENTION("a") DELTA("l", 1024, 512, 128) QWEN35_GATES("l") FFN("*", 96)
+     DEC_ROUTING("0") DEC_ROUTING("1") DEC_JOINT("2") DEC_JOINT("3") DEC_WHOLE("hidden_norm", 64)
+     DEC_WHOLE("option_summary_norm", 48) DEC_WHOLE("field_norm", 48) DEC_WHOLE("option_norm", 48)
+     "- decision.proj_memory.weight. w 64 48\n- decision.proj_question.weight. w 64 48\n"
+     "- decision.proj_option_question.weight. w 64 48\n- decision.proj_global.weight. w 64 48\n"
+     "- decision.proj_option_context.weight. w 64 48\n- decision.proj_option_lexical.weight. w 64 48\n"
+     "- decision.scales. o2 3\n- token_types e 48 3\n- decision.scorer.weight. w 192 48\n- decision.scorer.bias b 48\n"
+     "- decision.scorer_out.weight. w 48 1\n- decision.scorer_out.bias b 1\n"},
+    /* the last two blocks are the head */
+    {"modern-bert-decides", "modern-bert", "fssdd",
+     "u embedding_length 64\nI feed_forward_length 96 96 96 80 80\n" LAYER_NORM HEADS(4, 4, 16) ROPE(16, 10000)
+     "b attention.causal 0\nu attention.sliding_window 16\nu decision.block_count 2\nu decision.max_head_tokens 40\n"
+     "s decision.type laya\nu .tokenizer.ggml.mask_token_id 1\nu .tokenizer.ggml.seperator_token_id 2\n"
+     "f decision.temperature.noul 2\n",
+     "- token_embd e 64 264\n- token_embd_norm n 64\n- output_norm n 64\n- token_types e 64 3\n- cls w 64 64\n"
+     "- cls.bias b 64\n- cls.norm.weight. n 64\n- cls.norm.bias b 64\n- cls.output.weight. w 64 1\n- cls.output.bias b 1\n"
+     "sd attn_norm n 64\n* ffn_norm n 64\n* attn_qkv w 64 192\n* attn_output w 64 64\nfs ffn_up w 64 192\n"
+     "fs ffn_down w2 96 64\nd attn_norm.bias b 64\nd attn_qkv.bias b 192\nd attn_output.bias b 64\nd ffn_norm.bias b 64\n"
+     "d ffn_up w 64 80\nd ffn_up.bias b 80\nd ffn_down w2 80 64\nd ffn_down.bias b 64\n"},
+};
+const size_t mkarch_n_deciders = sizeof mkarch_deciders / sizeof mkarch_deciders[0];

@@ -165,23 +165,23 @@ static bool add_input(embedding *e, const char *field)
 
 /* ---- Computing --------------------------------------------------------------------------------------- */
 
-/* Returns the model's embedder for the request's pooling, created if necessary. Called under the model's embed_lock. */
-static aerie_embedder *embedder_of(embedding *e)
+aerie_embedder *serve_embedder_of(serve_ask *ask, aerie_pooling pooling, serve_error *error)
 {
-    serve_model *m = e->ask.model;
-    const app_options *o = e->ask.server->options;
-    aerie_embedder **slot = &m->embedders[e->pooling == AERIE_POOLING_RANK];
+    serve_model *m = ask->model;
+    const app_options *o = ask->server->options;
+    aerie_embedder **slot = &m->embedders[pooling == AERIE_POOLING_RANK];
     aerie_embedder_params p = aerie_embedder_params_default();
     aerie_error why = {0};
     if (*slot) return *slot;
     p.n_ctx = o->session.n_ctx == AERIE_CTX_TRAINED ? 0 : o->session.n_ctx;
-    /* -c is meant for all models, so it may exceed this one's */
-    if (m->models.info.is_encoder && p.n_ctx > m->models.info.n_ctx_train) p.n_ctx = 0;
+    /* -c is meant for all models, so it may exceed an encoder's */
+    const bool encodes = m->models.info.is_encoder && m->models.info.decision != AERIE_DECISION_JOINT;
+    if (encodes && p.n_ctx > m->models.info.n_ctx_train) p.n_ctx = 0;
     p.n_batch = o->session.n_batch;
     p.n_threads = o->n_threads;
-    p.pooling = e->pooling;
+    p.pooling = pooling;
     const aerie_status status = aerie_embedder_create(slot, m->models.model, &p, &why);
-    if (status != AERIE_OK) serve_fail_library(e->error, status, &why, "model");
+    if (status != AERIE_OK) serve_fail_library(error, status, &why, "model");
     return *slot;
 }
 
@@ -204,7 +204,7 @@ static bool embed_some(embedding *e, size_t first)
     serve_model *m = e->ask.model;
     const size_t n = e->n - first < TURN ? e->n - first : TURN;
     pthread_mutex_lock(&m->embed_lock);
-    aerie_embedder *embedder = embedder_of(e);
+    aerie_embedder *embedder = serve_embedder_of(&e->ask, e->pooling, e->error);
     bool ok = embedder != NULL;
     if (ok && !e->vectors) {
         e->n_out = aerie_embedder_n_out(embedder);

@@ -4,6 +4,7 @@
 #ifndef AERIE_APP_SERVE_DIALECTS_HANDLERS_H
 #define AERIE_APP_SERVE_DIALECTS_HANDLERS_H
 
+#include "aerie_extra.h"
 #include "serve/request/reply.h"
 
 serve_handler serve_post_chat, serve_post_chat_count; /* chat.c */
@@ -24,6 +25,11 @@ serve_handler serve_post_tokenize, serve_post_detokenize, serve_post_template;
 /* embed.c */
 serve_handler serve_post_embeddings, serve_post_embedding, serve_post_ollama_embed, serve_post_ollama_embeddings,
     serve_post_rerank;
+
+serve_handler serve_post_systemone; /* decide.c */
+
+/* embed.c: returns the model's embedder, created if necessary; NULL after a failure. Called under the model's embed_lock. */
+aerie_embedder *serve_embedder_of(serve_ask *ask, aerie_pooling pooling, serve_error *error);
 
 /* Removes unfinished files that killed servers left in --slot-save-path. */
 void serve_slots_clean(const char *folder);

@@ -61,7 +61,8 @@ static json_t *meta_of(const serve_model *m)
 /* Returns "modalities", what a model reads and writes, in the format of other servers. */
 static json_t *modalities_of(const serve_model *m)
 {
-    return json_pack("{s:[s, s*], s:[s]}", "input_modalities", "text", m->tower ? "image" : NULL, "output_modalities", "text");
+    return json_pack("{s:[s, s*], s:[s]}", "input_modalities", "text", m->tower ? "image" : NULL, "output_modalities",
+                     m->models.info.decision ? "decisions" : "text");
 }
 
 static json_t *model_entry(serve_models *models, serve_model *m)

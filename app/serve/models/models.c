@@ -452,6 +452,9 @@ serve_model *serve_models_find(serve_models *models, const char *name)
 bool serve_model_generates(const serve_model *m, serve_error *error)
 {
     if (m->session) return true;
+    if (m->models.info.decision)
+        return serve_fail(error, 400, "model", "the model '%.100s' scores options (/v1/systemone), but cannot generate text",
+                          m->name);
     return serve_fail(error, 400, "model", "the model '%.100s' is an encoder: it embeds texts (/v1/embeddings), but cannot "
                       "generate any", m->name);
 }

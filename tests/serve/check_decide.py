@@ -1,0 +1,162 @@
+"""Decision models behind the server: /v1/systemone with both kinds of heads, the same answers however they are computed, what
+belongs to which span, and what is refused."""
+import json
+import os
+import subprocess
+import unittest
+
+import rig
+from rig import Server
+
+JSON = "{% macro text(v) %}{{ v if v is string else v | tojson(separators=[',', ':']) }}{% endmacro %}"
+JOINT = JSON + ("S {{ sep }}{{ text(state) }}{% for q in questions %}{{ sep }}\nFIELD {{ loop.index }} {{ q.id }} {{ q.type }} "
+                "{{ sep }}{{ mark_question }}{{ text(q.instructions) }}{% for o in q.options %}{{ sep }}\n{{ loop.index }}: "
+                "{{ sep }}{{ mark_option }}{{ {'d': o.description, 'id': o.key} | tojson(separators=[',', ':']) }}"
+                "{% endfor %}{{ sep }} END{% endfor %}{{ sep }}DECISIONS:")
+# the tiny vocabulary's control tokens are the first, the mask and the separator
+OWN = JSON + ("<|endoftext|>{{ type }}: {{ text(instructions) }}<|im_end|>{% for o in options %}<|im_start|> {{ o.key }}"
+              "{% if o.description %}: {{ text(o.description) }}{% endif %}{% endfor %}<|im_end|>{{ text(state) }}<|im_end|>")
+STATE = "I was charged twice."
+QUESTIONS = {
+    "route": {"type": "choice", "instructions": "Which team?",
+              "criteria": {"shipping": None, "billing": "payments and refunds", "technical": {"b": 1, "a": [2]}}},
+    "urgency": {"type": "score", "instructions": ["How", "urgent?"], "criteria": ["can wait", "this week", "today", "now"]},
+    "angry": {"type": "noul", "instructions": "Is the customer angry?"},
+    "refund": {"type": "noul", "instructions": "x", "criteria": {"true": "asked", "false": "not asked"}},
+}
+FILES = {"clef": JOINT, "modern-bert-decides": OWN}
+
+
+def server(name, *more, template=None):
+    text = FILES[name] if template is None else template
+    return Server("--override-kv", "tokenizer.chat_template.systemone=str:" + text, "-c", "2048", *more, model=name + ".gguf")
+
+
+def ask(s, questions=None, **fields):
+    return s.post("/v1/systemone", {"state": STATE, "questions": QUESTIONS if questions is None else questions, **fields})
+
+
+class Decide(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        mkarch = os.path.join(os.path.dirname(rig.MKMODEL), "mkarch")
+        for name in FILES:
+            subprocess.run([mkarch, name, os.path.join(rig.FOLDER, name + ".gguf")], check=True)
+
+    def check_answers(self, answers):
+        self.assertEqual(list(answers), list(QUESTIONS))
+        route, urgency = answers["route"], answers["urgency"]
+        self.assertEqual(set(route["probabilities"]), set(QUESTIONS["route"]["criteria"]))
+        self.assertAlmostEqual(sum(route["probabilities"].values()), 1, 7)
+        best = max(route["probabilities"].values())
+        self.assertEqual(route["probabilities"][route["choice"]], best)
+        self.assertAlmostEqual(route["confidence"], (best - 1 / 3) / (1 - 1 / 3), 7)
+        p = list(urgency["probabilities"].values())
+        self.assertEqual(list(urgency["probabilities"]), ["0", "1", "2", "3"])
+        self.assertEqual(urgency["legend"], dict(zip("0123", QUESTIONS["urgency"]["criteria"])))
+        self.assertAlmostEqual(urgency["score"], sum(i * x for i, x in enumerate(p)), 7)
+        mode = p.index(max(p))
+        self.assertAlmostEqual(urgency["confidence"], max(0, 1 - sum(x * abs(i - mode) for i, x in enumerate(p))), 7)
+        for name in ("angry", "refund"):
+            self.assertEqual(set(answers[name]), {"type", "noul"})
+            self.assertTrue(0 < answers[name]["noul"] < 1)
+
+    def test_answers(self):
+        for name in FILES:
+            bodies = []
+            for more in ((), ("-t", "1", "-b", "5"), ("--cpu", "ref", "-t", "3")):
+                with self.subTest(name, more=more), server(name, *more) as s:
+                    a = ask(s)
+                    self.assertEqual(a.status, 200, a.body)
+                    self.assertEqual(a.json["usage"]["output_tokens"], 0)
+                    self.check_answers(a.json["answers"])
+                    self.assertEqual(ask(s).body, a.body)
+                    bodies.append(a.body)
+                    self.assertEqual(s.get("/v1/models").json["data"][0]["architecture"]["output_modalities"], ["decisions"])
+            self.assertEqual(len(set(bodies)), 1, name)
+
+    def test_prompt(self):
+        """The pieces of a joint prompt are tokenized one by one; keys are sorted, and the options of a choice, too."""
+        with server("clef") as s:
+            question = {"type": "choice", "instructions": {"z": 1, "a": "é"}, "criteria": {"b": None, "a": {"d": 1, "c": 2}}}
+            a = ask(s, {"q": question}, state={"y": [1.5, None], "x": "<<clef:sep>>"})
+            self.assertEqual(a.status, 200, a.body)
+            pieces = ["S ", '{"x":"<<clef sep>>","y":[1.5,null]}', "\nFIELD 1 q choice ", '{"a":"é","z":1}', "\n1: ",
+                      '{"d":{"c":2,"d":1},"id":"a"}', "\n2: ", '{"d":null,"id":"b"}', " END", "DECISIONS:"]
+            n = [s.post("/tokenize", {"content": piece}).json["count"] for piece in pieces]
+            self.assertEqual(a.json["usage"]["input_tokens"], sum(n))
+            self.assertEqual(list(a.json["answers"]["q"]["probabilities"]), ["a", "b"])
+            # questions are decided together
+            alone = ask(s, {"angry": QUESTIONS["angry"]}).json["answers"]["angry"]
+            self.assertNotEqual(alone, ask(s).json["answers"]["angry"])
+
+    def test_temperature(self):
+        """Of the file: for 3 to 5 options 0.75, for a choice of others 1.5, and 1 for what has none."""
+        three = {"q": {"type": "choice", "instructions": "x", "criteria": {"a": None, "b": None, "c": None}}}
+        with server("clef") as s, server("clef", "--override-kv", "clef.decision.temperature.choice.3_5=float:1.5") as warm:
+            cold = ask(s, three).json["answers"]["q"]["probabilities"]
+            flat = ask(warm, three).json["answers"]["q"]["probabilities"]
+            power = {k: p ** 0.5 for k, p in cold.items()}
+            for k in cold:
+                self.assertAlmostEqual(flat[k], power[k] / sum(power.values()), 6)
+            self.assertEqual(ask(s).json["answers"]["angry"], ask(warm).json["answers"]["angry"])
+
+    def test_own_prompts(self):
+        """A question's answer does not depend on other questions; long parts are cut to 40 tokens, the state is not."""
+        with server("modern-bert-decides") as s:
+            whole = ask(s).json
+            n = 0
+            for name in QUESTIONS:
+                one = ask(s, {name: QUESTIONS[name]}).json
+                self.assertEqual(one["answers"][name], whole["answers"][name])
+                n += one["usage"]["input_tokens"]
+            self.assertEqual(n, whole["usage"]["input_tokens"])
+            long = {"q": {"type": "noul", "instructions": "y" * 200, "criteria": {"true": "a" * 99, "false": "b" * 99}}}
+            a = ask(s, long, state="zz").json
+            state = s.post("/tokenize", {"content": "zz"}).json["count"]
+            # first, question, separator, two options, separator, state, separator
+            self.assertEqual(a["usage"]["input_tokens"], 1 + (40 - 2 * 12) + 1 + 2 * 12 + 1 + state + 1)
+            longer = ask(s, {"q": {**long["q"], "instructions": "y" * 250}}, state="zz").json
+            self.assertEqual(a, longer)
+            mark = ask(s, state="a<|im_start|>b").json  # the mark of an option in the request is none
+            self.assertEqual(mark, ask(s, state="a b").json)
+
+    def test_refusals(self):
+        q = {"type": "noul", "instructions": "x"}
+        wrong = [({"state": None}, "state"), ({"questions": {}}, "questions"), ({"questions": []}, "questions"),
+                 ({"questions": {"q": 1}}, "object"), ({"questions": {"q": {**q, "type": "unknown"}}}, "choice, score or noul"),
+                 ({"questions": {"q": {"type": "noul"}}}, "instructions"),
+                 ({"questions": {"q": {**q, "criteria": []}}}, "criteria"),
+                 ({"questions": {"q": {**q, "type": "choice"}}}, "criteria"),
+                 ({"questions": {"q": {**q, "type": "choice", "criteria": {}}}}, "criteria"),
+                 ({"questions": {"q": {**q, "type": "choice", "criteria": {str(i): None for i in range(256)}}}}, "at most 255"),
+                 ({"questions": {"q": {**q, "type": "score", "criteria": ["one"]}}}, "2 to 10"),
+                 ({"questions": {"q": {**q, "type": "score", "criteria": ["x"] * 11}}}, "2 to 10"),
+                 ({"questions": {str(i): q for i in range(257)}}, "at most 256"),
+                 ({"videos": ["x"]}, "videos"), ({"state": "x" * 3000}, "tokens")]
+        for name in FILES:
+            with self.subTest(name), server(name) as s:
+                for fields, word in wrong:
+                    a = ask(s, **fields)
+                    self.assertEqual(a.status, 400, (fields, a.body))
+                    self.assertIn(word, a.error)
+                picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
+                self.assertEqual(ask(s, images=["data:image/png;base64,"]).status, 501)
+                self.assertEqual(ask(s, state=[{"role": "user", "content": [picture]}]).status, 501)
+                a = s.post("/v1/completions", {"prompt": "a"})
+                self.assertEqual(a.status, 400)
+                self.assertIn("/v1/systemone", a.error)
+                self.assertEqual(ask(s).status, 200)
+        with server("clef") as s:
+            self.assertIn("must not be empty", ask(s, {"q": {**q, "instructions": ""}}).error)
+        for template in ("{{ sep }}{{ mark_option }}x", "{{ mark_question }}a{{ sep }}{{ mark_question }}b", "plain"):
+            with server("clef", template=template) as s:
+                self.assertEqual(ask(s).status, 500, template)
+        with Server(model="clef.gguf") as s:
+            a = ask(s)
+            self.assertEqual(a.status, 501, a.body)
+            self.assertIn("systemone", a.error)
+
+
+if __name__ == "__main__":
+    rig.main("__main__")
