@@ -76,6 +76,8 @@ typedef struct ae_moe {
     float *hidden, *shared_hidden; /* [n_rows][n_used][hidden_stride], [n_rows][shared_stride] f32: a row's experts by ascending
                                     * id. UP writes n_out of up in each; up[0] NULL: nothing. DOWN reads n_in of down */
     size_t hidden_stride, shared_stride;
+    bool hidden_blocks, shared_blocks; /* for DOWN: these rows are blocks, as for AE_INPUT_BLOCKS. Where the backend
+                                        * takes_blocks */
     const ae_weight *shared_gate, *shared_up, *shared_down; /* [n_ff_shared, ...] an expert that every row uses; or NULL */
     const ae_weight *shared_router; /* [1, n_embd] the shared expert's weight is the sigmoid of its output; NULL: it is 1 */
     /* above 1: expert e uses the weights of index e / n_each, which all n_each experts of a group share; a row that chose

@@ -211,6 +211,50 @@ int32_t ae_draw_best(const ae_draw *d, ae_draw_room *s, const ae_candidate *best
     return s->n == 1 ? s->list[0].id : draw(s, ae_list_top(s), position);
 }
 
+/* ---- Draws of noise alone ---------------------------------------------------------------------------------- */
+
+#define LEAST_NOISY 1e-3f /* temperature */
+/* A score is rounded three times: the difference of two logits, the quotient, the sum. Only scores above -60 matter: noise lies
+ * between -3.2 and 22.9, so a token whose weight is lower by more than that than the row's best has lost. So no rounding is
+ * larger than 60 * 2^-53, and the order of two scores can only change if they are nearer than 1e-13. */
+#define MARGIN 1e-9
+
+bool ae_draw_is_noise(const ae_draw *s, ae_noise *noise)
+{
+    const ae_sampling *p = &s->params;
+    const bool plain = !s->n_steps || (s->n_steps == 1 && s->steps[0] == AERIE_SAMPLER_TEMPERATURE);
+    *noise = (ae_noise){p->seed, s->n_steps ? p->temperature : 1.0f};
+    return plain && !p->n_logit_bias && ae_draw_is_from_row(s) && p->dynatemp_range <= 0.0f &&
+           noise->temperature >= LEAST_NOISY;
+}
+
+void ae_draw_noisy(const ae_noise *noise, uint64_t position, const float *logits, uint32_t n, uint32_t first,
+                   ae_candidate *out)
+{
+    enum { KEPT = AE_NOISY_MOST + 1 };
+    double score[KEPT]; /* the best ones, in order */
+    ae_candidate kept[KEPT];
+    float top = -INFINITY;
+    uint32_t bits[4], block = UINT32_MAX;
+    for (uint32_t k = 0; k < KEPT; k++) score[k] = -INFINITY, kept[k] = (ae_candidate){-1, 0.0f};
+    for (uint32_t i = 0; i < n; i++) top = ae_clean(logits[i]) > top ? ae_clean(logits[i]) : top;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t id = first + i;
+        const float logit = ae_clean(logits[i]);
+        const double weight = ((double)logit - (double)top) / (double)noise->temperature;
+        uint32_t k = KEPT;
+        if (logit == -INFINITY || weight + AE_GUMBEL_MAX < score[0] - MARGIN) continue;
+        if (id / 4 != block) ae_philox(noise->seed, position, block = id / 4, bits);
+        const double own = weight + gumbel_of(bits[id % 4]);
+        for (; k && own > score[k - 1]; k--)
+            if (k < KEPT) score[k] = score[k - 1], kept[k] = kept[k - 1];
+        if (k < KEPT) score[k] = own, kept[k] = (ae_candidate){(int32_t)id, logit};
+    }
+    for (uint32_t k = 0; k < AE_NOISY_MOST; k++)
+        out[k] = kept[k].id >= 0 && score[k] >= score[0] - MARGIN ? kept[k] : (ae_candidate){-1, 0.0f};
+    if (kept[AE_NOISY_MOST].id >= 0 && score[AE_NOISY_MOST] >= score[0] - MARGIN) out[0].id = AE_NOISY_MORE;
+}
+
 /* ---- Proposals ------------------------------------------------------------------------------------------- */
 
 /* Returns how many of a drafter's n best tokens the chain's filters would keep if these were the target's: tokens that are

@@ -10,6 +10,8 @@ void ae_engine_rows_clear(ae_engine *e)
     ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_CLEAR}, NULL);
     e->n_rows = e->n_out = e->n_given = 0;
     e->best.wanted = e->best.ran = 0;
+    if (e->best.noisy) memset(e->best.noise, 0, e->options.n_seqs * sizeof *e->best.noise);
+    e->best.noisy = e->best.ran_noisy = false;
     e->grouped = e->turned = false;
     e->mode = NULL;
     if (e->state) ae_state_begin(e->state);

@@ -127,6 +127,17 @@ void ae_commands_put_given(ae_engine *e, const struct ae_given *g, bool group)
     ae_commands_release(c, held);
 }
 
+void ae_commands_put_noise(ae_engine *e)
+{
+    for (uint32_t i = 0; i < e->options.n_seqs; i++) {
+        const ae_noise *noise = &e->best.noise[i];
+        const uint32_t seed[] = {(uint32_t)noise->seed, (uint32_t)(noise->seed >> 32)};
+        ae_command command = {.kind = AE_COMMAND_NOISE, .seq = i, .n = 2};
+        memcpy(&command.a, &noise->temperature, sizeof command.a);
+        if (noise->temperature > 0.0f) put_for(e, &command, seed);
+    }
+}
+
 static uint32_t number_of(const ae_commands *c, const ae_adapter *adapter)
 {
     uint32_t i = 0;

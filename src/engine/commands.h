@@ -41,6 +41,8 @@ typedef enum ae_command_kind {
                           * key, then the tokens if they are in the prefix tree. A round follows */
     AE_COMMAND_LOAD,     /* the same, with tokens up to the end */
     AE_COMMAND_LOGITS,   /* after such a pass: sends its logits after all */
+    AE_COMMAND_NOISE,    /* before such a pass: the sequence's rows are drawn by noise alone. a: the bits of the temperature; n:
+                          * the seed, low half first */
     AE_COMMANDS
 } ae_command_kind;
 
@@ -71,6 +73,7 @@ void ae_commands_put(ae_engine *engine, const ae_command *command, const int32_t
 void ae_commands_put_tree(ae_engine *engine, uint32_t seq, const ae_tree *tree, uint32_t n_silent, aerie_status status);
 /* Writes the rows that were added last, `given`. */
 void ae_commands_put_given(ae_engine *engine, const struct ae_given *given, bool group);
+void ae_commands_put_noise(ae_engine *engine);
 void ae_commands_put_mode(ae_engine *engine, const ae_pass_mode *mode);
 void ae_commands_put_set(ae_engine *engine, ae_command_kind kind, uint32_t seq, const ae_adapter_set *set);
 #define AE_COMMANDS_SAVED 6 /* words before the tokens of a saved sequence */

@@ -133,6 +133,7 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_split *split, 
     e->switch_host = ae_layout_add(l, 3 * n_switched * AE_SWITCH_DIM, sizeof(float));
     e->embedded = ae_layout_add(l, n_switched, sizeof *e->embedded);
     e->moved = ae_layout_add(l, split->n_devices > 1 ? n * moved_size(m, o) : 0, sizeof(float));
+    e->best.noise = ae_layout_add(l, ae_engine_best_room(o->ranks) ? o->n_seqs : 0, sizeof *e->best.noise);
     e->best.list = ae_layout_add(l, (size_t)o->n_outputs * ae_engine_best_room(o->ranks), sizeof *e->best.list);
     e->best.eog = ae_layout_add(l, list_eog(o->vocab, NULL), sizeof *e->best.eog);
     e->group.room = ae_layout_add(l, o->ranks ? gathered_size(m, o) : 0, sizeof(float));
@@ -186,14 +187,7 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split
     const size_t n = o->n_batch;
     ae_rows_layout(l, n, o->n_outputs, rows_kind(m), &d->rows);
     ae_block_layout(l, h, m->layers, h->n_layers, n, &d->block);
-    const ae_expert_hparams *x = &h->experts;
-    const bool cut = o->ranks && x->n;
-    d->block.hidden = ae_layout_add(l, cut ? n * x->n_used * x->n_ff : 0, sizeof(float));
-    d->block.hidden_shared = ae_layout_add(l, cut ? n * x->n_ff_shared : 0, sizeof(float));
-    bool norms_rows = false;
-    for (uint32_t k = 0; o->ranks && k < h->n_layers; k++) norms_rows |= ae_ranks_norms_rows(&m->layers[k].spec);
-    d->block.wide_k = ae_layout_add(l, norms_rows ? n * ae_model_widths(m->layers, h->n_layers).kv : 0, sizeof(float));
-    d->block.narrow = ae_layout_add(l, cut ? n * (x->n_latent > h->n_embd ? x->n_latent : h->n_embd) : 0, sizeof(float));
+    if (o->ranks) ae_block_layout_group(l, h, m->layers, n, o->ranks->codes && !o->max_rank, &d->block);
     d->ple = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
     d->ple_part = ae_layout_add(l, i == split->mixer[0] ? n * h->n_layers * h->n_embd_layer : 0, sizeof(float));
     d->ple_gate = ae_layout_add(l, n * h->n_embd_layer, sizeof(float));
@@ -623,7 +617,7 @@ static void run_all(ae_engine *e)
         end = ae_split_run_end(&e->net->split, n_layers, begin);
         const ae_engine_device *d = &e->devices[ae_split_device(&e->net->split, n_layers, begin)];
         const bool later = e->net->model->hparams.n_deepstack || e->net->model->hparams.crosses; /* layers read given rows */
-        if ((e->n_given && (!begin || later)) || e->net->ranks) {
+        if ((e->n_given && (!begin || later)) || (e->net->ranks && e->net->ranks->n > 1)) {
             ae_forward_run(e, begin, end); /* this run uploads in between, so it cannot be recorded */
         } else if (d->backend->ops->pass_begin(d->stream, begin ? hash_number(key, begin) : key)) {
             ae_forward_run(e, begin, end);
@@ -682,6 +676,8 @@ aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
     const bool held = ae_commands_hold(e->options.commands);
     e->group_status = AERIE_OK;
     e->best.ran = e->best.wanted;
+    e->best.ran_noisy = e->best.ran && e->best.noisy;
+    if (e->best.ran_noisy) ae_commands_put_noise(e);
     ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_PASS, .a = e->best.ran}, NULL);
     ae_commands_send(e->options.commands);
     ae_pool_hold(e->options.pool); /* engines that share threads run one at a time */

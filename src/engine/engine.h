@@ -14,6 +14,7 @@
 
 #include "engine/weights/adapter.h"
 #include "cache/kv.h"
+#include "draw/best.h"
 #include "engine/layers/pass_mode.h"
 #include "engine/tree.h"
 #include "sample/sampler.h"
@@ -81,6 +82,8 @@ uint32_t ae_engine_outputs_left(const ae_engine *engine);
  * candidates (ae_draw_wants), at most AE_BEST_MOST. Ranks that split the vocabulary send these instead of logits; any other
  * result of the pass costs one more round. 0, which ae_engine_rows_clear also sets: whole rows. */
 void ae_engine_expect(ae_engine *engine, uint32_t n_best);
+/* Declares, before that, that a sequence's rows are drawn by noise alone, for which one best candidate is enough. */
+void ae_engine_expect_noise(ae_engine *engine, uint32_t seq, const ae_noise *noise);
 
 typedef enum ae_export {
     AE_EXPORT_NONE,

@@ -47,7 +47,10 @@ typedef struct ae_engine_saving {
 typedef struct ae_engine_best {
     uint32_t wanted;    /* for the pass being built: draws need this many best candidates of each row; 0: whole rows */
     uint32_t ran;       /* `wanted` of the newest pass, whose logits are on the ranks that computed them; 0: rank 0 has them */
-    ae_candidate *list; /* (host) [n_outputs][ranks][ran] candidates of the newest pass; id -1: no candidate */
+    ae_noise *noise;    /* (host) [n_seqs] draws of noise alone, for the pass being built */
+    bool noisy;         /* some sequence has one */
+    bool ran_noisy;     /* `noisy` of the newest pass */
+    ae_candidate *list; /* (host) [n_outputs][ranks][ran (+ AE_NOISY_MOST)] of the newest pass; id -1: no candidate */
     int32_t *eog;       /* (host) [n_eog] */
 } ae_engine_best;
 

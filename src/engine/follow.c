@@ -240,6 +240,18 @@ static aerie_status do_set(follower *f, ae_engine *e, aerie_error *error)
     return AERIE_OK;
 }
 
+static aerie_status do_noise(const follower *f, ae_engine *e, aerie_error *error)
+{
+    ae_noise noise;
+    if (f->at.n != 2) return impossible(f, "words", f->at.n, error);
+    noise.seed = f->payload[0] | (uint64_t)f->payload[1] << 32;
+    memcpy(&noise.temperature, &f->at.a, sizeof noise.temperature);
+    if (!ae_engine_best_room(f->net->ranks) || !(noise.temperature > 0.0f) || !isfinite(noise.temperature))
+        return impossible(f, "a temperature of bits", f->at.a, error);
+    ae_engine_expect_noise(e, f->at.seq, &noise);
+    return AERIE_OK;
+}
+
 static aerie_status do_sequence(follower *f, ae_engine *e, aerie_error *error)
 {
     const uint32_t seq = f->at.seq, live = ae_engine_n_live(e, seq);
@@ -343,12 +355,14 @@ static aerie_status do_engine(follower *f, ae_engine *e, aerie_error *error)
     case AE_COMMAND_LOGITS:
         if (!e->best.ran) return impossible(f, "logits after", e->best.ran, error);
         e->best.ran = 0;
+        e->best.ran_noisy = false;
         ae_forward_collect(e);
         return ae_comm_status(f->commands->comm, error);
     case AE_COMMAND_ADAPT:
     case AE_COMMAND_KEY: return do_set(f, e, error);
     case AE_COMMAND_FORGET: ae_engine_forget_prefixes(e); return AERIE_OK;
     case AE_COMMAND_SAVE: return do_save(f, e, error);
+    case AE_COMMAND_NOISE: return do_noise(f, e, error);
     case AE_COMMAND_LOAD: return do_load(f, e, error);
     default: return do_sequence(f, e, error);
     }

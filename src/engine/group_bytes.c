@@ -65,11 +65,14 @@ static void list_state(maker *k, const ae_recur_cut *cut, uint32_t i, size_t who
     const ae_state_layer *all = &k->state, *own = &k->own_state[i];
     const size_t f = sizeof(float), to = b->own;
     const ae_runs *channels = cut->own.kind == AE_RECUR_KDA ? &cut->in : &cut->bias;
-    const bool keys = cut->whole_norm && once(&k->keys_given[i]); /* a single group of keys, which every rank has */
+    const bool shift = cut->own.kind >= AE_RECUR_WKV6; /* all channels of RWKV's token shift are on every rank */
+    /* a single group of keys, which every rank has, too */
+    const bool keys = (cut->whole_norm || shift) && once(&k->keys_given[i]);
     for (uint32_t t = 0; t + 1 < all->n_taps; t++)
         for (uint32_t r = 0, at = 0; r < channels->n; at += channels->list[r++].n)
             add(k, b, whole + ((size_t)t * all->n_channels + channels->list[r].first) * f,
-                to + ((size_t)t * own->n_channels + at) * f, channels->list[r].n * f, !cut->whole_norm || !r || keys);
+                to + ((size_t)t * own->n_channels + at) * f, channels->list[r].n * f,
+                keys || (!shift && (!cut->whole_norm || !r)));
     const size_t from = whole + (size_t)(all->n_taps - 1) * all->n_channels * f;
     const size_t here = to + (size_t)(own->n_taps - 1) * own->n_channels * f;
     const size_t matrix = (size_t)all->key_dim * all->value_dim * f;

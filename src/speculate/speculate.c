@@ -257,8 +257,11 @@ static uint32_t candidates_wanted(const ae_spec *spec)
         if (!s->active || !s->n_chain || (!s->decoding && !s->row)) continue;
         if (s->row || s->reads_logits || s->constraint || s->reasoning || !ae_sampler_draws_from_row(s->sampler))
             return 0;
-        const uint32_t n = ae_draw_wants(ae_sampler_plain(s->sampler));
+        ae_noise noise;
+        const bool is_noise = ae_draw_is_noise(ae_sampler_plain(s->sampler), &noise);
+        const uint32_t n = is_noise ? 1 : ae_draw_wants(ae_sampler_plain(s->sampler));
         if (!n) return 0;
+        if (is_noise) ae_engine_expect_noise(spec->engine, i, &noise);
         most = n > most ? n : most;
     }
     return most;

@@ -375,8 +375,9 @@ static void adapt(bench *b, uint32_t seq, float scale)
     (void)ae_engine_key(b->engine, &set);
 }
 
-/* What is sent for a pass of n rows that is drawn from n_best candidates: these instead of logits. */
-static void check_candidates(const bench *b, const ae_comm_counts *before, uint32_t n, uint32_t n_best)
+/* What is sent for a pass of n rows that is drawn from n_best candidates, and n_noisy that noise may take: these instead of
+ * logits. */
+static void check_candidates(const bench *b, const ae_comm_counts *before, uint32_t n, uint32_t n_best, uint32_t n_noisy)
 {
     const ae_comm_counts *now = &b->ranks[0].comm->counts;
     const ae_ranks *map = b->ranks[0].map;
@@ -385,7 +386,7 @@ static void check_candidates(const bench *b, const ae_comm_counts *before, uint3
     for (uint32_t r = 1; r < b->n; r++) {
         const uint32_t own = map->vocab.n[r];
         bytes -= (uint64_t)n * own * sizeof(float);
-        bytes += (uint64_t)n * (own < n_best ? own : n_best) * sizeof(ae_candidate);
+        bytes += (uint64_t)n * (own < n_best ? own : n_best + n_noisy) * sizeof(ae_candidate);
     }
     assert_int_equal(now->n_rounds - before->n_rounds, c.n_own + n_tapped(b));
     assert_int_equal(now->n_received - before->n_received, bytes);
@@ -399,7 +400,8 @@ static void draw_some(bench *b, uint32_t seq)
         float temperature, min_p;
         int32_t top_k;
         bool few; /* a row says enough in its candidates */
-    } kinds_of[] = {{0, 0, 0, true}, {0.8f, 0, 8, true}, {1.5f, 0.4f, 5, true}, {1, 0.5f, 0, false}, {1, 0, 0, false}};
+    } kinds_of[] = {{0, 0, 0, true}, {0.8f, 0, 8, true}, {1.5f, 0.4f, 5, true}, {1, 0.5f, 0, false}, {1, 0, 0, true},
+                  {0.3f, 0, 0, true}, {30, 0, 0, true}};
     ae_engine *e = b->engine;
     aerie_error error = {0};
     const uint32_t n_vocab = b->model->hparams.n_vocab;
@@ -418,8 +420,13 @@ static void draw_some(bench *b, uint32_t seq)
         ae_engine_rows_clear(e);
         need(ae_engine_add_chain(e, seq, &token, 1, AE_EXPORT_ALL, &first, &error), &error);
         need(ae_engine_add_tree(e, seq, &tree, &first_tree, &error), &error);
-        const uint32_t n_best = ae_draw_wants(ae_sampler_plain(sampler));
-        assert_int_equal(n_best > 0, kinds_of[i].temperature < 1 || kinds_of[i].min_p > 0);
+        const ae_draw *drawn = ae_sampler_plain(sampler);
+        ae_noise noise;
+        const bool noisy = ae_draw_is_noise(drawn, &noise);
+        const uint32_t n_best = noisy ? 1 : ae_draw_wants(drawn), n_noisy = noisy ? AE_NOISY_MOST : 0;
+        assert_int_equal(noisy, kinds_of[i].temperature > 0 && !kinds_of[i].top_k && kinds_of[i].min_p <= 0);
+        assert_true(n_best > 0);
+        if (noisy) ae_engine_expect_noise(e, seq, &noise);
         ae_engine_expect(e, n_best);
         const ae_comm_counts before = b->ranks[0].comm->counts;
         need(ae_engine_pass(e, &error), &error);
@@ -428,7 +435,7 @@ static void draw_some(bench *b, uint32_t seq)
                             1, &walked, &error), &error);
         say(b, &walked.n_drawn, sizeof walked.n_drawn);
         say(b, walked.drawn, walked.n_drawn * sizeof *walked.drawn);
-        if (ran && kinds_of[i].few) check_candidates(b, &before, 4, n_best);
+        if (ran && kinds_of[i].few) check_candidates(b, &before, 4, n_best, n_noisy);
         say(b, ae_engine_logits(e, first + 2), n_vocab * sizeof(float));
         assert_int_equal(e->best.ran, 0);
         assert_int_equal(ae_engine_commit(e, seq, 1, NULL, 0), AERIE_OK);
@@ -566,7 +573,9 @@ static void check_reading(const bench *b, size_t whole)
     size_t all = 0;
     for (uint32_t r = 0; r < b->n; r++) all += b->ranks[r].net->pass_bytes;
     const ae_model *m = b->model; /* what chooses positions, or mixes streams, is whole on every rank */
-    const bool both_have = m->hparams.index.n_heads || m->hparams.hyper;
+    const bool wkv = m->hparams.recur.kind >= AE_RECUR_WKV6; /* whose low-rank products mix all channels */
+    const bool both_have = m->hparams.index.n_heads || m->hparams.hyper || wkv;
+    if (wkv && b->n == 2) assert_int_equal(b->ranks[0].map->n_whole, 0);
     if (b->n == 2 && !b->ranks[0].map->n_whole && !both_have && all > whole + whole * 3 / 20)
         fail_msg("%s: two ranks read %zu bytes, one alone %zu", m->hparams.arch, all, whole);
 }
@@ -632,12 +641,13 @@ static bool walk(const char *arch, ae_kv_type type, bool adapts, int every)
  * recurrent layers of nine kinds, with heads in order and tiled, and one beside attention; experts with biases, on a narrower
  * stream, with a shared one; temperatures; parallel blocks; gates; rows of pictures for the first layers; choices by an index;
  * several streams, with compressed rows, and two of stacks that share weights; banked rows; adapters that tokens choose; a
- * source; a memory of n-grams. */
+ * source; a memory of n-grams; token shifts. */
 static const char *const kinds[] = {"llama",     "gemma3",    "gemma4", "qwen3moe", "gemma4-moe",     "deepseek2",
                                     "qwen35moe", "qwen3next", "mamba2", "lfm2",     "nemotron_h_moe", "granitehybrid-moe",
                                     "falcon-h1", "mamba",     "plamo2", "gpt-oss",  "kimi-linear",    "mistral3",
                                     "command-r", "olmo2",    "qwen3vl", "minimax-m3",     "deepseek4",
-                                    "hrm_text",  "kimi-k3",  "t5",      "graniteswitch",  "qwen4exp"};
+                                    "hrm_text",  "kimi-k3",  "t5",      "graniteswitch",  "qwen4exp",
+                                    "rwkv6",     "rwkv7",    "arwkv7"};
 
 static void test_kinds(void **state)
 {
@@ -723,41 +733,7 @@ static void test_running_ahead(void **state)
     unlink(path);
 }
 
-/* Inputs of products travel as the codes that these would make: blocks of 32 and 256, in slices of whole blocks and others, and
- * not where adapters read the rows. check_counts tells the bytes. */
-static void test_codes(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *type;
-        uint32_t block, head_dim;
-        bool adapts;
-    } cases[] = {{"q4_0", 32, 64, false}, {"q8_0", 32, 32, false}, {"q4_K", 256, 64, false}, {"q6_K", 256, 64, true}};
-    const int every = AE_TEST_EVERY > 16 ? AE_TEST_EVERY / 6 : AE_TEST_EVERY > 1 ? 2 : 1;
-    snprintf(path, sizeof path, "%s/m.gguf", folder);
-    snprintf(lora, sizeof lora, "%s/lora.gguf", folder);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        aerie_error error = {0};
-        mk_options o;
-        bench b = {.kv_type = AE_KV_F16, .adapts = cases[i].adapts};
-        ae_comm comm = {.n_ranks = 2};
-        ae_ranks *map;
-        assert_true(mk_shape("tiny-gqa", &o));
-        o.type = cases[i].type, o.n_embd = 256, o.n_ff = 2304, o.n_heads = 16, o.n_kv_heads = 4, o.head_dim = cases[i].head_dim;
-        need(mk_model(&o, path, &error), &error);
-        if (cases[i].adapts) need(mklora_write(&(mklora_options){.uneven = true}, path, lora, &error), &error);
-        need(ae_model_load(&b.model, path, NULL, &error), &error);
-        need(ae_ranks_create(&map, b.model, &comm, AE_RANKS_SPLIT, NULL, &error), &error);
-        assert_int_equal(map->layers[0].attn_block, cases[i].block);
-        assert_int_equal(map->layers[0].ff_block, cases[i].block);
-        assert_true(ae_ranks_count(map, b.model, true).row_bytes < ae_ranks_count(map, b.model, false).row_bytes);
-        ae_ranks_free(map);
-        walk_groups(&b, cases[i].type, every);
-        ae_model_free(b.model);
-        unlink(path);
-        if (cases[i].adapts) unlink(lora);
-    }
-}
+#include "ranks_codes.inc"
 
 static int make(void **state)
 {
@@ -789,7 +765,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_caches_and_adapters),
+        cmocka_unit_test(test_one_rank),
         cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_codes_of_experts_and_heads),
         cmocka_unit_test(test_every_architecture),
         cmocka_unit_test(test_running_ahead),
         cmocka_unit_test(test_on_a_gpu),

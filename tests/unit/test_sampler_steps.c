@@ -374,6 +374,87 @@ static void compare_rows(const ae_sampling *p, uint64_t seed, uint32_t n_rows, c
     ae_sampler_free(s);
 }
 
+#define N_PART 2048 /* tokens of a row that is cut into parts */
+
+/* Makes the scores of some tokens, whose noises are neighbours, as equal as floats allow, and the best of all. */
+static void tie(float *logits, uint64_t seed, size_t position, float t, uint32_t n_tied, uint32_t first)
+{
+    double noise[N_PART];
+    for (uint32_t i = 0; i < N_PART; i++) noise[i] = ae_gumbel(seed, position, i), logits[i] = -64.0f * t - (float)(i % 7);
+    for (uint32_t k = 0; k < n_tied; k++) {
+        uint32_t next = first;
+        double least = INFINITY; /* of the distances to those that are not tied yet */
+        for (uint32_t i = 0; i < N_PART; i++)
+            if (logits[i] < -32.0f * t && fabs(noise[i] - noise[first]) < least)
+                next = i, least = fabs(noise[i] - noise[first]);
+        logits[next] = (float)((double)t * (noise[first] - noise[next]));
+    }
+}
+
+/* A row in parts: what each names, and the largest logit, draw the token of the row. */
+static void test_noise_by_parts(void **state)
+{
+    (void)state;
+    static const float temperatures[] = {0.05f, 0.7f, 1, 1.3f, 40};
+    static float logits[N_PART];
+    uint32_t n_second = 0, n_more = 0, n_odd = 0;
+    for (uint32_t i = 0; i < 3000; i++) {
+        uint64_t random = i;
+        ae_sampling p = aerie_sampling_default();
+        ae_sampler *s;
+        ae_noise noise;
+        ae_candidate all[64 * AE_NOISY_MOST + 1];
+        uint32_t n = 1, n_parts = 1 + (uint32_t)(mk_random(&random) % 60), at = 0;
+        bool more = false;
+        p.top_k = 0, p.top_p = 1, p.min_p = 0, p.seed = mk_random(&random), p.temperature = temperatures[i % 5];
+        assert_int_equal(ae_sampler_create(&s, &p, NULL, N_PART, 8, NULL), AERIE_OK);
+        const ae_draw *d = ae_sampler_plain(s);
+        assert_true(ae_draw_is_noise(d, &noise));
+        for (uint32_t k = 0; k < N_PART; k++) logits[k] = (float)(mk_random(&random) % 20001) / 1000.0f - 10.0f;
+        if (i % 3 == 1) logits[mk_random(&random) % N_PART] = i % 2 ? NAN : -INFINITY, n_odd++;
+        if (i % 3 == 2) tie(logits, p.seed, i, p.temperature, 2 + i % 4, (uint32_t)(mk_random(&random) % N_PART));
+        assert_int_equal(ae_select_top(logits, N_PART, 1, all), 1);
+        for (uint32_t r = 0; r < n_parts; r++) {
+            const uint32_t end = r + 1 < n_parts ? at + (uint32_t)(mk_random(&random) % (N_PART - at + 1)) / 3 : N_PART;
+            ae_candidate named[AE_NOISY_MOST];
+            ae_draw_noisy(&noise, i, logits + at, end - at, at, named);
+            for (uint32_t k = 0; k < AE_NOISY_MOST; k++) {
+                more |= named[k].id == AE_NOISY_MORE;
+                n_second += k && named[k].id >= 0;
+                if (named[k].id >= 0) assert_true(named[k].logit == logits[named[k].id]);
+                if (named[k].id >= 0 && named[k].id != all[0].id) all[n++] = named[k];
+            }
+            at = end;
+        }
+        n_more += more;
+        const int32_t from_row = ae_draw_token(d, ae_sampler_room(s), logits, i);
+        if (!more) assert_int_equal(ae_draw_best(d, ae_sampler_room(s), all, n, i), from_row);
+        ae_sampler_free(s);
+    }
+    if (!n_second || !n_more || !n_odd) fail_msg("%u second tokens, %u times more, %u odd rows", n_second, n_more, n_odd);
+}
+
+static void test_noise_is_of_plain_chains(void **state)
+{
+    (void)state;
+    const aerie_logit_bias bias = {3, 1.0f};
+    for (int i = 0; i < 8; i++) {
+        ae_sampling p = aerie_sampling_default();
+        ae_draw d;
+        ae_noise noise;
+        p.top_k = 0, p.top_p = 1, p.min_p = 0, p.temperature = 0.7f;
+        if (i == 1) p.temperature = 1;
+        if (i == 2) p.temperature = 0;
+        if (i == 3) p.top_k = 40;
+        if (i == 4) p.min_p = 0.1f;
+        if (i == 5) p.dynatemp_range = 0.3f;
+        if (i == 6) p.repeat_penalty = 1.1f;
+        if (i == 7) p.logit_bias = &bias, p.n_logit_bias = 1;
+        ae_draw_plan(&d, &p, N);
+        assert_int_equal(ae_draw_is_noise(&d, &noise), i < 2);
+    }
+}
+
 static void test_each_step_is_its_definition(void **state)
 {
     (void)state;
@@ -641,6 +722,8 @@ int main(void)
         cmocka_unit_test(test_rows_without_sense),
         cmocka_unit_test(test_refuses_nonsense),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_noise_by_parts),
+        cmocka_unit_test(test_noise_is_of_plain_chains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -242,8 +242,8 @@ static void prepare_gathered(const moe_job *job, uint32_t pair)
 {
     const ae_moe *a = job->args;
     const ae_act act = ae_act_slice(&job->m->act, pair, 0, 1);
-    const ae_matmul row = {.input = AE_INPUT_PLAIN, .x = a->hidden + job->m->choice[pair] * a->hidden_stride,
-                           .x_stride = a->hidden_stride};
+    const ae_matmul row = {.input = a->hidden_blocks ? AE_INPUT_BLOCKS : AE_INPUT_PLAIN,
+                           .x = a->hidden + job->m->choice[pair] * a->hidden_stride, .x_stride = a->hidden_stride};
     ae_cpu_prepare_row(job->kernels, &row, &job->need, &act, 0);
 }
 
@@ -295,7 +295,8 @@ static void prepare_hidden(moe_job *job)
     job->shared_hidden = glu_input(a->shared_gate ? m->shared_gate : NULL, m->shared_up, n_shared, a->shared_glu,
                                    a->shared_limit, a->up_limit);
     if (a->part == AE_MOE_DOWN)
-        job->shared_hidden = (ae_matmul){.input = AE_INPUT_PLAIN, .x = a->shared_hidden, .x_stride = a->shared_stride};
+        job->shared_hidden = (ae_matmul){.input = a->shared_blocks ? AE_INPUT_BLOCKS : AE_INPUT_PLAIN, .x = a->shared_hidden,
+                                         .x_stride = a->shared_stride};
     m->act.n_in = n_ff;
     all->n_in = n_shared;
     all->n_rows = a->n_rows;

@@ -463,6 +463,7 @@ static void leave_latent(const ae_block *b, const ae_layer_spec *s, const ae_net
 {
     const ae_expert_hparams *x = &b->h->experts;
     const ae_slices *cut = cuts_experts(b, l) ? &b->group->ranks->shared_ff : NULL;
+    const uint32_t block = cut ? ae_block_cut(b, l)->shared_block : 0;
     const uint32_t n = cut ? cut->n[b->group->ranks->own] : x->n_ff_shared;
     float *to = y ? y : b->x, *own = ae_block_own(b, to, cut);
     ae_matmul m = ae_block_input(b, norm, NULL);
@@ -471,7 +472,7 @@ static void leave_latent(const ae_block *b, const ae_layer_spec *s, const ae_net
         ae_block_output(&m, l->s_up, NULL, b->up, n, false);
         ae_block_matmul(b, &m);
         m = glu_product(b, s, l->s_gate != NULL, n);
-        if (cut) ae_block_gather_input(b, &m, cut, m.x == b->gate ? b->up : b->gate, x->n_ff_shared, 0);
+        if (cut) ae_block_gather_input(b, &m, cut, m.x == b->gate ? b->up : b->gate, x->n_ff_shared, block);
         ae_block_output(&m, l->s_down, NULL, own, b->h->n_embd, true);
         ae_block_matmul(b, &m);
     }
@@ -495,18 +496,16 @@ static void add_down(const ae_block *b, ae_moe *m, const ae_slices *columns, siz
 }
 
 /* Runs the block in a group: this rank's inner rows, a gather, this rank's columns of the output, another gather. */
-static void experts_by_rank(const ae_block *b, ae_moe *m)
+static void experts_by_rank(const ae_block *b, const ae_layer_cut *cut, ae_moe *m)
 {
     const ae_ranks *r = b->group->ranks;
     const ae_expert_hparams *x = &b->h->experts;
     float *y = m->y;
     m->part = AE_MOE_UP;
-    m->hidden = b->hidden + r->expert_ff.first[r->own], m->hidden_stride = x->n_ff;
-    m->shared_hidden = b->hidden_shared + r->shared_ff.first[r->own], m->shared_stride = x->n_ff_shared;
+    ae_block_hidden_up(b, cut, m);
     b->ops->moe(b->stream, m);
-    ae_block_gather_hidden(b, m->routing.n_used);
+    ae_block_gather_hidden(b, cut, m);
     m->part = AE_MOE_DOWN;
-    m->hidden = b->hidden, m->shared_hidden = b->hidden_shared;
     add_down(b, m, x->n_latent ? &r->latent : &r->embd, x->n_latent ? x->n_latent : b->h->n_embd);
     if (x->n_latent) ae_block_gather_latent(b, y);
     else ae_block_gather_stream(b, y);
@@ -547,7 +546,7 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
         .shared_down = latent ? NULL : l->s_down, .shared_router = l->s_router,
         .latent = latent ? b->latent : early ? b->normed : NULL, .y = latent ? b->latent_sum : y ? y : b->x};
     if (!n_used && (!x->n_ff_shared || latent)) m.n_rows = 0; /* a draft without experts */
-    else if (cuts_experts(b, l)) experts_by_rank(b, &m);
+    else if (cuts_experts(b, l)) experts_by_rank(b, ae_block_cut(b, l), &m);
     else b->ops->moe(b->stream, &m);
     if (latent) leave_latent(b, s, l, norm, y);
 }

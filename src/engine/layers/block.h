@@ -94,6 +94,7 @@ typedef struct ae_block {
      * experts add to */
     float *wide_k; /* of a rank in a split, if keys are normed over all heads: [n_rows][n_kv_heads * head_dim]; else NULL */
     float *hidden, *hidden_shared, *narrow; /* [n_rows][n_used][n_ff], [n_rows][n_ff_shared], [n_rows][n_embd or n_latent] */
+    float *hidden_codes, *shared_codes; /* the first two as blocks, if the group sends codes */
     float *latent, *latent_sum; /* [n_rows][experts.n_latent] x 2: input and output of experts that work on a narrower stream */
     float *mla_q;        /* [n_rows][mla.n_q] */
     float *mla_head;     /* [n_rows][n_heads * (n_nope + n_rope)] queries, then [n_rows][n_heads * value_dim] results, by mla */
@@ -119,6 +120,9 @@ typedef struct ae_block {
 /* Lays out the arrays x to mla_head for n_rows rows of these layers; arrays that no layer uses stay NULL. */
 void ae_block_layout(ae_layout *layout, const ae_hparams *h, const ae_layer *layers, uint32_t n_layers, size_t n_rows,
                      ae_block *b);
+/* ranks.c: the same for the arrays wide_k to shared_codes of an engine in a group. codes: the group sends codes. */
+void ae_block_layout_group(ae_layout *layout, const ae_hparams *h, const ae_layer *layers, size_t n_rows, bool codes,
+                           ae_block *b);
 /* Returns the largest input size of a product in these layers. */
 uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers);
 
@@ -144,10 +148,12 @@ typedef struct ae_block_slices {
 /* ranks.c: gathers all ranks' slices of these rows [n] in one round, on the ranks `to`. */
 void ae_block_gather(const ae_block_group *group, const ae_backend_ops *ops, ae_stream *stream, const ae_block_slices *rows,
                      uint32_t n, ae_receivers to);
-/* Copies narrow rows [n_rows][n] of this rank's recurrent heads to their places in wide [n_rows][width], and gathers those. */
-void ae_block_gather_recur(const ae_block *b, const float *narrow, uint32_t n, float *wide, uint32_t width);
-/* Gathers b->hidden and b->hidden_shared. */
-void ae_block_gather_hidden(const ae_block *b, uint32_t n_used);
+/* Copies narrow rows [n_rows][n] of this rank's recurrent heads to their places in wide [n_rows][width], and gathers those.
+ * block: 32 or 256 values become codes with a scale, in narrow rows too; 0: they stay as they are. */
+void ae_block_gather_recur(const ae_block *b, float *narrow, uint32_t n, float *wide, uint32_t width, uint32_t block);
+/* Set where AE_MOE_UP writes its values, gather these of all ranks, and set where AE_MOE_DOWN reads them. */
+void ae_block_hidden_up(const ae_block *b, const ae_layer_cut *cut, ae_moe *m);
+void ae_block_gather_hidden(const ae_block *b, const ae_layer_cut *cut, ae_moe *m);
 /* Norms queries and keys over all heads of a row, although a rank has only some heads (ae_ranks_norms_rows). spec: that of all
  * heads. */
 void ae_block_norm_rows(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer, const ae_layer_cut *cut);
@@ -235,9 +241,9 @@ void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, f
  * [n_rows][n_embd], or adds it. */
 void ae_block_recur(const ae_block *b, const ae_net_layer *layer, float *y, bool add);
 ae_recur_widths ae_block_recur_widths(const ae_recur_hparams *recur);
-/* wkv.c: RWKV. The mixer without its last product, from the stream to recur->y; the channel mix, to y or added to the
- * stream. */
-void ae_block_wkv(const ae_block *b, const ae_net_layer *layer);
+/* wkv.c: RWKV. The mixer without its last product, for the heads that `own` counts, from the stream to recur->y; the channel
+ * mix, to y or added to the stream. */
+void ae_block_wkv(const ae_block *b, const ae_recur_hparams *own, const ae_net_layer *layer);
 void ae_block_channel_mix(const ae_block *b, const ae_net_layer *layer, uint32_t n_ff, bool to_y);
 ae_recur_widths ae_block_wkv_widths(const ae_recur_hparams *recur);
 /* WKV7: returns [n_rows][n_embd], the values of the model's first layer, which later layers read. */

@@ -5,6 +5,21 @@
 
 #define MOST_PARTS (AE_RECUR_RUNS + 1)
 
+void ae_block_layout_group(ae_layout *l, const ae_hparams *h, const ae_layer *layers, size_t n, bool codes, ae_block *b)
+{
+    const ae_expert_hparams *x = &h->experts;
+    const uint32_t n_out = x->n_latent > h->n_embd ? x->n_latent : h->n_embd;
+    bool norms_rows = false;
+    for (uint32_t k = 0; k < h->n_layers; k++) norms_rows |= ae_ranks_norms_rows(&layers[k].spec);
+    b->wide_k = ae_layout_add(l, norms_rows ? n * ae_model_widths(layers, h->n_layers).kv : 0, sizeof(float));
+    if (!x->n) return;
+    b->hidden = ae_layout_add(l, n * x->n_used * x->n_ff, sizeof(float));
+    b->hidden_shared = ae_layout_add(l, n * x->n_ff_shared, sizeof(float));
+    b->hidden_codes = ae_layout_add(l, codes ? n * x->n_used * ae_block_floats(x->n_ff, 32) : 0, sizeof(float));
+    b->shared_codes = ae_layout_add(l, codes ? n * ae_block_floats(x->n_ff_shared, 32) : 0, sizeof(float));
+    b->narrow = ae_layout_add(l, n * n_out, sizeof(float));
+}
+
 void ae_block_gather(const ae_block_group *g, const ae_backend_ops *ops, ae_stream *stream, const ae_block_slices *wide,
                      uint32_t n, ae_receivers to)
 {
@@ -52,40 +67,115 @@ static void gather(const ae_block *b, float *rows, size_t stride, const ae_slice
     ae_block_gather(b->group, b->ops, b->stream, &(ae_block_slices){rows, stride, b->n_rows, slices, n}, 1, stage_of(b));
 }
 
-void ae_block_gather_recur(const ae_block *b, const float *narrow, uint32_t n, float *wide, uint32_t width)
+/* Returns where values that begin at `at` lie in rows of blocks; block 0: in rows of values. Also how many floats `at` values
+ * take. */
+static uint32_t place_of(uint32_t at, uint32_t block)
 {
-    const ae_recur_cut *cut = &b->group->ranks->recur;
-    const uint32_t own = b->group->ranks->own;
-    for (uint32_t i = 0, at = 0; i < cut->n_slices; at += cut->slices[i++].n[own])
-        if (cut->slices[i].n[own])
-            b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = cut->slices[i].n[own], .x = narrow + at, .x_stride = n,
-                                               .y = wide + cut->slices[i].first[own], .y_stride = width});
-    gather(b, wide, width, cut->slices, cut->n_slices);
+    return block ? ae_block_floats(at, block) : at;
 }
 
-void ae_block_gather_hidden(const ae_block *b, uint32_t n_used)
+static ae_slices slices_in(const ae_block *b, const ae_slices *slices, uint32_t block)
 {
-    const ae_ranks *r = b->group->ranks;
+    ae_slices in = *slices;
+    for (uint32_t r = 0; r < b->group->ranks->n; r++)
+        in.first[r] = place_of(in.first[r], block), in.n[r] = place_of(in.n[r], block);
+    return in;
+}
+
+/* Makes blocks of rows [n_rows][n], in place. */
+static void make_blocks(const ae_block *b, uint32_t n_rows, float *rows, uint32_t n, uint32_t block)
+{
+    b->ops->map(b->stream, &(ae_map){.kind = block == 32 ? AE_MAP_BLOCKS_32 : AE_MAP_BLOCKS_256, .n_rows = n_rows, .dim = n,
+                                     .x = rows, .x_stride = n});
+}
+
+void ae_block_gather_recur(const ae_block *b, float *narrow, uint32_t n, float *wide, uint32_t width, uint32_t block)
+{
+    const ae_recur_cut *cut = &b->group->ranks->recur;
+    const uint32_t own = b->group->ranks->own, stride = place_of(width, block);
+    ae_slices slices[AE_RECUR_RUNS];
+    if (block && n) make_blocks(b, b->n_rows, narrow, n, block);
+    for (uint32_t i = 0, at = 0; i < cut->n_slices; at += slices[i++].n[own]) {
+        slices[i] = slices_in(b, &cut->slices[i], block);
+        if (slices[i].n[own])
+            b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = slices[i].n[own], .x = narrow + at, .x_stride = n,
+                                               .y = wide + slices[i].first[own], .y_stride = stride});
+    }
+    gather(b, wide, stride, slices, cut->n_slices);
+}
+
+/* Inner rows of experts of which this rank has some, and how they are sent. */
+typedef struct inner {
+    uint32_t n_rows, width, block;
+    const ae_slices *cut;
+    float *rows, *codes; /* [n_rows][width], and the same in blocks; AE_MOE_UP writes to rows, if blocks are made of them only
+                          * this rank's values */
+} inner;
+
+static inner routed_of(const ae_block *b, const ae_layer_cut *cut, const ae_moe *m)
+{
+    const uint32_t block = b->group->codes ? cut->expert_block : 0;
+    return (inner){b->n_rows * m->routing.n_used, b->h->experts.n_ff, block, &b->group->ranks->expert_ff, b->hidden,
+                   b->hidden_codes};
+}
+
+static inner shared_of(const ae_block *b, const ae_layer_cut *cut)
+{
+    const uint32_t block = b->group->codes ? cut->shared_block : 0;
+    return (inner){b->n_rows, b->h->experts.n_ff_shared, block, &b->group->ranks->shared_ff, b->hidden_shared, b->shared_codes};
+}
+
+static float *up_to(const ae_block *b, const inner *x, size_t *stride)
+{
+    const uint32_t own = b->group->ranks->own;
+    *stride = x->block ? x->cut->n[own] : x->width;
+    return x->rows + (x->block ? 0 : x->cut->first[own]);
+}
+
+void ae_block_hidden_up(const ae_block *b, const ae_layer_cut *cut, ae_moe *m)
+{
+    const inner routed = routed_of(b, cut, m), shared = shared_of(b, cut);
+    m->hidden = up_to(b, &routed, &m->hidden_stride);
+    m->shared_hidden = up_to(b, &shared, &m->shared_stride);
+}
+
+/* Returns rows of all ranks' values, or blocks, that are to be gathered. slices: room for theirs. */
+static ae_block_slices to_gather(const ae_block *b, const inner *x, ae_slices *slices)
+{
+    const uint32_t own = b->group->ranks->own, n = x->cut->n[own], stride = place_of(x->width, x->block);
+    *slices = slices_in(b, x->cut, x->block);
+    if (x->block && n && x->n_rows) {
+        make_blocks(b, x->n_rows, x->rows, n, x->block);
+        b->ops->copy(b->stream, &(ae_copy){.n = x->n_rows, .dim = slices->n[own], .x = x->rows, .x_stride = n,
+                                           .y = x->codes + slices->first[own], .y_stride = stride});
+    }
+    return (ae_block_slices){x->block ? x->codes : x->rows, stride, x->n_rows, slices, 1};
+}
+
+void ae_block_gather_hidden(const ae_block *b, const ae_layer_cut *cut, ae_moe *m)
+{
     const ae_expert_hparams *x = &b->h->experts;
-    const bool shared = x->n_ff_shared && !x->n_latent; /* otherwise the shared expert runs as a block of its own */
-    const ae_block_slices parts[] = {{b->hidden, x->n_ff, b->n_rows * n_used, &r->expert_ff, 1},
-                                     {b->hidden_shared, x->n_ff_shared, b->n_rows, &r->shared_ff, 1}};
-    const uint32_t first = n_used ? 0 : 1, n = (n_used > 0) + shared;
-    ae_block_gather(b->group, b->ops, b->stream, parts + first, n, stage_of(b));
+    const bool has_shared = x->n_ff_shared && !x->n_latent; /* otherwise the shared expert runs as a block of its own */
+    const inner routed = routed_of(b, cut, m), shared = shared_of(b, cut);
+    ae_slices slices[2];
+    ae_block_slices parts[2];
+    uint32_t n = 0;
+    if (m->routing.n_used) parts[n] = to_gather(b, &routed, &slices[n]), n++;
+    if (has_shared) parts[n] = to_gather(b, &shared, &slices[n]), n++;
+    ae_block_gather(b->group, b->ops, b->stream, parts, n, stage_of(b));
+    m->hidden = routed.block ? routed.codes : routed.rows, m->hidden_stride = place_of(routed.width, routed.block);
+    m->shared_hidden = shared.block ? shared.codes : shared.rows, m->shared_stride = place_of(shared.width, shared.block);
+    m->hidden_blocks = routed.block > 0, m->shared_blocks = shared.block > 0;
 }
 
 /* Makes blocks of narrow rows [n_rows][n] in place and copies them to wide rows, of blocks too, which are gathered. */
-static void gather_blocks(const ae_block *b, const float *narrow, uint32_t n, const ae_slices *slices, float *wide,
-                          uint32_t width, uint32_t block)
+static void gather_blocks(const ae_block *b, float *narrow, uint32_t n, const ae_slices *slices, float *wide, uint32_t width,
+                          uint32_t block)
 {
-    ae_slices in_blocks;
-    const uint32_t n_floats = ae_block_floats(n, block);
-    for (uint32_t r = 0; r < b->group->ranks->n; r++)
-        in_blocks.first[r] = ae_block_floats(slices->first[r], block), in_blocks.n[r] = ae_block_floats(slices->n[r], block);
+    const ae_slices in_blocks = slices_in(b, slices, block);
     if (n) {
-        b->ops->map(b->stream, &(ae_map){.kind = block == 32 ? AE_MAP_BLOCKS_32 : AE_MAP_BLOCKS_256, .n_rows = b->n_rows,
-                                         .dim = n, .x = (float *)(uintptr_t)narrow, .x_stride = n});
-        b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n_floats, .x = narrow, .x_stride = n,
+        make_blocks(b, b->n_rows, narrow, n, block);
+        b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = ae_block_floats(n, block), .x = narrow, .x_stride = n,
                                            .y = wide + in_blocks.first[b->group->ranks->own],
                                            .y_stride = ae_block_floats(width, block)});
     }
@@ -102,7 +192,7 @@ void ae_block_gather_input(const ae_block *b, ae_matmul *m, const ae_slices *sli
                                          .x_stride = m->x_stride, .x2 = m->x2, .x2_stride = m->x_stride, .glu = m->glu,
                                          .glu_limit = m->glu_limit, .up_limit = m->up_limit});
     if (block) {
-        gather_blocks(b, m->x, n, slices, wide, width, block);
+        gather_blocks(b, (float *)(uintptr_t)m->x, n, slices, wide, width, block);
         *m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_BLOCKS, .x = wide, .x_stride = ae_block_floats(width, block)};
         return;
     }

@@ -158,12 +158,12 @@ static uint32_t n_values(const ae_recur_hparams *r)
 }
 
 /* Returns the convolution's output of all heads, in rows of stride floats, from which keys and time steps are computed. */
-static const float *all_channels(const ae_block *b, const ae_net_layer *l, const float *c, uint32_t stride, uint32_t *width)
+static const float *all_channels(const ae_block *b, const ae_net_layer *l, float *c, uint32_t stride, uint32_t *width)
 {
     *width = stride;
     if (!cut_of(b, l)) return c;
     *width = n_values(&b->h->recur);
-    ae_block_gather_recur(b, c, stride, b->recur->y, *width);
+    ae_block_gather_recur(b, c, stride, b->recur->y, *width, 0); /* the recurrence reads c, too */
     return b->recur->y;
 }
 
@@ -268,19 +268,19 @@ static void heads(const ae_block *b, const ae_recur_hparams *r, const ae_net_lay
     case AE_RECUR_LIGHTNING: lightning(b, r, l, i_state); break;
     case AE_RECUR_SHORTCONV: shortconv(b, r, l, i_state); break;
     case AE_RECUR_WKV6:
-    case AE_RECUR_WKV7: ae_block_wkv(b, l); break;
+    case AE_RECUR_WKV7: ae_block_wkv(b, r, l); break;
     case AE_RECUR_NONE: break;
     }
 }
 
-/* Computes this rank's heads, and gathers what all ranks have computed into rows of recur->in. */
-static void gather_heads(const ae_block *b, const ae_recur_cut *cut, const ae_net_layer *l)
+/* Computes this rank's heads, and gathers what all ranks have computed into rows of recur->in, in blocks of this size. */
+static void gather_heads(const ae_block *b, const ae_recur_cut *cut, const ae_net_layer *l, uint32_t block)
 {
     const ae_recur_hparams *r = &b->h->recur;
     const bool twice = r->kind == AE_RECUR_MAMBA1 || r->kind == AE_RECUR_PLAMO2; /* there is a round inside */
     const uint32_t n = n_values(r);
     if (cut->own.n_channels || twice) heads(b, &cut->own, l, !cut->whole_norm);
-    ae_block_gather_recur(b, b->recur->y, n_values(&cut->own), b->recur->in, n);
+    ae_block_gather_recur(b, b->recur->y, n_values(&cut->own), b->recur->in, n, block);
     if (cut->whole_norm && l->recur.norm)
         b->ops->gated_norm(b->stream, &(ae_gated_norm){.n_rows = b->n_rows, .n_groups = r->n_groups, .dim = n / r->n_groups,
                                                        .x = b->recur->in, .x_stride = n, .weight = l->recur.norm,
@@ -293,9 +293,11 @@ void ae_block_recur(const ae_block *b, const ae_net_layer *l, float *y, bool add
     const ae_recur_cut *cut = cut_of(b, l);
     const uint32_t n = b->h->n_embd, width = n_values(r);
     if (r->kind == AE_RECUR_NONE) return;
-    if (cut) gather_heads(b, cut, l);
+    const uint32_t block = cut && b->group->codes ? ae_block_cut(b, l)->recur_block : 0;
+    if (cut) gather_heads(b, cut, l, block);
     else heads(b, r, l, true);
-    ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = cut ? b->recur->in : b->recur->y, .x_stride = width};
+    ae_matmul m = {.n_rows = b->n_rows, .input = block ? AE_INPUT_BLOCKS : AE_INPUT_PLAIN,
+                   .x = cut ? b->recur->in : b->recur->y, .x_stride = block ? ae_block_floats(width, block) : width};
     ae_block_output(&m, l->recur.out, NULL, ae_block_own(b, y, cut), n, add);
     ae_block_matmul(b, &m);
     if (cut) ae_block_gather_stream(b, y);

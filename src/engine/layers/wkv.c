@@ -4,7 +4,8 @@
  * taps 1 and -1), mixed for each projection by weights of their own; the recurrence is the backend's (backend/recurrent.h). A
  * state layer keeps the last row that the mixer took and, with a channel mix, the last that this took after it. ab holds planes
  * of n_rows rows: values of the first layer, r, k, v, decays, rates, blends, gates, n_embd each; then what products in two
- * steps have in between; then the bonus of heads. */
+ * steps have in between; then the bonus of heads. A rank that has only some heads uses rows of as many values as these have, in
+ * all planes but that of the first layer's values and that of the blends. */
 #include "engine/layers/block.h"
 
 #define NORM_EPS 64e-5f /* epsilon of the heads' norm, in all published models */
@@ -87,14 +88,15 @@ static rows mixed(const ae_block *b, uint32_t i, uint32_t of)
     return (rows){b->recur->z + i * e, of * e};
 }
 
-static rows whole(const ae_block *b, enum plane which)
+/* Rows of n values. */
+static rows of(const ae_block *b, enum plane which, size_t n)
 {
-    return (rows){plane(b, which), b->h->n_embd};
+    return (rows){plane(b, which), n};
 }
 
-static void recur(const ae_block *b, const ae_net_layer *l, float *bonus)
+static void recur(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer *l, float *bonus)
 {
-    const size_t e = b->h->n_embd;
+    const size_t e = width_of(r);
     const ae_net_wkv *w = &l->wkv;
     b->ops->recur(b->stream, &(ae_recur){.pass = b->state, .layer = l->recur.i_state, .c = plane(b, R), .c_stride = e,
                                          .k = plane(b, K), .v = plane(b, V), .a = plane(b, DECAY), .b = plane(b, RATE),
@@ -103,21 +105,19 @@ static void recur(const ae_block *b, const ae_net_layer *l, float *bonus)
 }
 
 /* Copies heads of keys or values, which each serve several heads of the state, from a plane of their own. */
-static void spread(const ae_block *b, enum plane from, enum plane to)
+static void spread(const ae_block *b, const ae_recur_hparams *r, enum plane from, enum plane to)
 {
-    const ae_recur_hparams *r = &b->h->recur;
     const uint32_t d = r->key_dim, each = r->n_heads / r->n_kv;
     for (uint32_t i = 0; i < each; i++)
         b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows * r->n_kv, .dim = d, .x = plane(b, from), .x_stride = d,
                                            .y = plane(b, to) + (size_t)i * d, .y_stride = (size_t)each * d});
 }
 
-static void wkv6(const ae_block *b, const ae_net_layer *l, float *low)
+static void wkv6(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer *l, float *low)
 {
     enum { W_IN, K_IN, V_IN, R_IN, G_IN, N_IN };
-    const ae_recur_hparams *r = &b->h->recur;
     const ae_net_wkv *w = &l->wkv;
-    const uint32_t e = b->h->n_embd, kv = r->n_kv * r->key_dim;
+    const uint32_t e = width_of(r), kv = r->n_kv * r->key_dim;
     const rows all = {low, 5 * (size_t)r->n_mix}, decay = {low + b->n_rows * all.stride, r->n_decay};
     const bool narrow = r->n_kv != r->n_heads;
     mix(b, 0, 1, N_IN, w->lerp_x, false);
@@ -127,64 +127,71 @@ static void wkv6(const ae_block *b, const ae_net_layer *l, float *low)
         product(b, (rows){low + (size_t)i * r->n_mix, all.stride}, w->mix_b[i], NULL, mixed(b, i, N_IN));
     if (w->lerp) mix(b, 0, N_IN, N_IN, w->lerp, true);
     for (uint32_t i = 0; !w->lerp && i < N_IN; i++) mix(b, i, 1, N_IN, w->lerps[i], true);
-    product(b, mixed(b, R_IN, N_IN), l->recur.in_q, w->bias_r, whole(b, R));
+    product(b, mixed(b, R_IN, N_IN), l->recur.in_q, w->bias_r, of(b, R, e));
     product(b, mixed(b, K_IN, N_IN), l->recur.in_k, w->bias_k, (rows){plane(b, narrow ? RATE : K), kv});
     product(b, mixed(b, V_IN, N_IN), l->recur.in_v, w->bias_v, (rows){plane(b, narrow ? BLEND : V), kv});
-    if (narrow) spread(b, RATE, K), spread(b, BLEND, V);
-    product(b, mixed(b, G_IN, N_IN), l->recur.gate, NULL, whole(b, GATE));
+    if (narrow) spread(b, r, RATE, K), spread(b, r, BLEND, V);
+    product(b, mixed(b, G_IN, N_IN), l->recur.gate, NULL, of(b, GATE, e));
     product(b, mixed(b, W_IN, N_IN), w->decay_a, NULL, decay);
     tanh_of(b, decay, r->n_decay);
-    product(b, decay, w->decay_b, w->decay, whole(b, DECAY));
-    recur(b, l, NULL);
+    product(b, decay, w->decay_b, w->decay, of(b, DECAY, e));
+    recur(b, r, l, NULL);
     b->ops->gated_norm(b->stream, &(ae_gated_norm){.n_rows = b->n_rows, .n_groups = r->n_heads, .dim = r->value_dim,
                                                    .x = b->recur->y, .x_stride = e, .z = plane(b, GATE), .z_stride = e,
                                                    .weight = w->norm, .bias = w->norm_b, .by_group = true, .layer = true,
                                                    .sigmoid = !w->first, .eps = NORM_EPS});
 }
 
-/* Blends the values with those of the first layer, by the row's own factors. */
-static void blend_values(const ae_block *b, const ae_net_wkv *w, rows low)
+/* Blends the values [n] of this rank's heads with those of the first layer, by the row's own factors. The first layer's are in
+ * rows of all heads, which go to further stages of a pipeline. */
+static void blend_values(const ae_block *b, const ae_net_layer *l, uint32_t n, rows low)
 {
-    const uint32_t e = b->h->n_embd;
-    if (!w->blend_a) {
-        b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = e, .x = plane(b, V), .x_stride = e, .y = plane(b, FIRST_V),
+    const ae_layer_cut *cut = ae_block_cut(b, l);
+    const ae_ranks *ranks = cut && cut->recur ? b->group->ranks : NULL;
+    const ae_net_wkv *w = &l->wkv;
+    const size_t e = b->h->n_embd;
+    float *first = plane(b, FIRST_V) + (ranks ? ranks->recur.slices[0].first[ranks->own] : 0);
+    if (!w->blend_a && ranks && ranks->n_stages > 1) {
+        ae_block_gather_recur(b, plane(b, V), n, plane(b, FIRST_V), (uint32_t)e, 0);
+    } else if (!w->blend_a) {
+        b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = plane(b, V), .x_stride = n, .y = first,
                                            .y_stride = e});
-        return;
+    } else {
+        product(b, low, w->blend_b, w->blend, of(b, BLEND, e));
+        b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_BLEND, .n_rows = b->n_rows, .dim = n, .x = plane(b, V), .x_stride = n,
+                                         .x2 = plane(b, BLEND), .x3 = first, .x2_stride = e});
     }
-    product(b, low, w->blend_b, w->blend, whole(b, BLEND));
-    b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_BLEND, .n_rows = b->n_rows, .dim = e, .x = plane(b, V), .x_stride = e,
-                                     .x2 = plane(b, BLEND), .x3 = plane(b, FIRST_V), .x2_stride = e});
 }
 
-static void wkv7(const ae_block *b, const ae_net_layer *l, float *low, float *bonus)
+static void wkv7(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer *l, float *low, float *bonus)
 {
     enum { R_IN, W_IN, K_IN, V_IN, A_IN, G_IN };
-    const ae_recur_hparams *r = &b->h->recur;
     const ae_net_wkv *w = &l->wkv;
-    const uint32_t e = b->h->n_embd, n = w->gate_a ? 6 : 5;
+    const uint32_t e = width_of(r), n = w->gate_a ? 6 : 5;
     const size_t n_rows = b->n_rows;
     const rows decay = {low, r->n_decay}, rate = {decay.x + n_rows * decay.stride, r->n_rate};
     const rows blend = {rate.x + n_rows * rate.stride, r->n_blend}, gate = {blend.x + n_rows * blend.stride, r->n_gate};
-    ae_matmul values = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = mixed(b, V_IN, n).x, .x_stride = (size_t)n * e};
+    ae_matmul values = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = mixed(b, V_IN, n).x,
+                        .x_stride = mixed(b, V_IN, n).stride};
     mix(b, 0, n, n, w->lerp, false);
-    product(b, mixed(b, R_IN, n), l->recur.in_q, NULL, whole(b, R));
-    product(b, mixed(b, K_IN, n), l->recur.in_k, NULL, whole(b, K));
+    product(b, mixed(b, R_IN, n), l->recur.in_q, NULL, of(b, R, e));
+    product(b, mixed(b, K_IN, n), l->recur.in_k, NULL, of(b, K, e));
     ae_block_output(&values, l->recur.in_v, NULL, plane(b, V), e, false);
     ae_block_output(&values, w->blend_a, NULL, blend.x, blend.stride, false);
     ae_block_matmul(b, &values);
     product(b, mixed(b, W_IN, n), w->decay_a, NULL, decay);
     tanh_of(b, decay, r->n_decay);
-    product(b, decay, w->decay_b, w->decay, whole(b, DECAY));
+    product(b, decay, w->decay_b, w->decay, of(b, DECAY, e));
     product(b, mixed(b, A_IN, n), w->rate_a, NULL, rate);
-    product(b, rate, w->rate_b, w->rate, whole(b, RATE));
-    blend_values(b, w, blend);
+    product(b, rate, w->rate_b, w->rate, of(b, RATE, e));
+    blend_values(b, l, e, blend);
     if (w->gate_a) {
         product(b, mixed(b, G_IN, n), w->gate_a, NULL, gate);
         ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_GLU, .x = gate.x, .x_stride = gate.stride, .glu = AE_GLU_SIGMOID};
         ae_block_output(&m, w->gate_b, NULL, plane(b, GATE), e, false);
         ae_block_matmul(b, &m);
     }
-    recur(b, l, bonus);
+    recur(b, r, l, bonus);
     b->ops->gated_norm(b->stream, &(ae_gated_norm){.n_rows = b->n_rows, .n_groups = r->n_heads, .dim = r->value_dim,
                                                    .x = b->recur->y, .x_stride = e, .z = w->gate_a ? plane(b, GATE) : NULL,
                                                    .z_stride = e, .weight = w->norm, .bias = w->norm_b, .by_group = true,
@@ -192,31 +199,49 @@ static void wkv7(const ae_block *b, const ae_net_layer *l, float *low, float *bo
                                                    .eps = NORM_EPS});
 }
 
-void ae_block_wkv(const ae_block *b, const ae_net_layer *l)
+void ae_block_wkv(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer *l)
 {
-    const ae_recur_hparams *r = &b->h->recur;
     float *low = plane(b, N_PLANES), *bonus = low + (size_t)b->n_rows * between(r);
     shift(b, l, l->attn_norm, l->attn_norm_b, 0);
-    if (r->kind == AE_RECUR_WKV6) wkv6(b, l, low);
-    else wkv7(b, l, low, bonus);
+    if (r->kind == AE_RECUR_WKV6) wkv6(b, r, l, low);
+    else wkv7(b, r, l, low, bonus);
+}
+
+/* Gates the first n columns from `first` on of what the channel mix has made, in plane R, and adds them to y or writes them
+ * there. */
+static void gate_columns(const ae_block *b, const ae_net_layer *l, rows x, uint32_t first, uint32_t n, float *y, bool to_y)
+{
+    const size_t e = b->h->n_embd;
+    float *gates = plane(b, GATE) + first;
+    if (!n) return;
+    product(b, x, l->w_gate, NULL, (rows){gates, e});
+    b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = b->n_rows, .dim = n, .x = gates, .x_stride = e,
+                                     .x2 = plane(b, R) + first, .x2_stride = e, .glu = AE_GLU_SIGMOID});
+    if (to_y) b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = gates, .x_stride = e, .y = y + first,
+                                                 .y_stride = e});
+    else b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, gates, e, y + first, e});
 }
 
 void ae_block_channel_mix(const ae_block *b, const ae_net_layer *l, uint32_t n_ff, bool to_y)
 {
-    const uint32_t e = b->h->n_embd, n = l->w_gate ? 2 : 1;
-    float *y = to_y ? b->y : b->x;
+    const ae_layer_cut *cut = ae_block_cut(b, l);
+    const ae_slices *columns = cut && cut->ffn ? &b->group->ranks->embd : NULL;
+    const uint32_t e = b->h->n_embd, n = l->wkv.channel_r ? 2 : 1; /* every rank has this vector, if there are gates */
+    const uint32_t first = columns ? columns->first[b->group->ranks->own] : 0;
+    const uint32_t own_ff = columns ? cut->own.n_ff : n_ff;
+    float *y = to_y ? b->y : b->x, *to = n > 1 ? plane(b, R) : y;
+    ae_matmul up = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = mixed(b, 0, n).x, .x_stride = mixed(b, 0, n).stride};
+    ae_matmul down = {.n_rows = b->n_rows, .input = AE_INPUT_GLU, .x = b->up, .x_stride = own_ff, .glu = AE_GLU_RELU2};
     shift(b, l, l->ffn_norm, l->ffn_norm_b, e);
     mix(b, 0, 1, n, l->wkv.channel_k, false);
-    product(b, mixed(b, 0, n), l->w_up, NULL, (rows){b->up, n_ff});
-    ae_matmul down = {.n_rows = b->n_rows, .input = AE_INPUT_GLU, .x = b->up, .x_stride = n_ff, .glu = AE_GLU_RELU2};
-    ae_block_output(&down, l->w_down, NULL, l->w_gate ? plane(b, R) : y, e, !l->w_gate && !to_y);
+    ae_block_output(&up, l->w_up, NULL, b->up, own_ff, false);
+    ae_block_matmul(b, &up);
+    if (columns) ae_block_gather_input(b, &down, &cut->ff, b->gate, n_ff, cut->ff_block);
+    ae_block_output(&down, l->w_down, NULL, to + first, e, n == 1 && !to_y);
     ae_block_matmul(b, &down);
-    if (!l->w_gate) return;
-    mix(b, 1, 1, n, l->wkv.channel_r, false);
-    product(b, mixed(b, 1, n), l->w_gate, NULL, whole(b, GATE));
-    b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = b->n_rows, .dim = e, .x = plane(b, GATE), .x_stride = e,
-                                     .x2 = plane(b, R), .x2_stride = e, .glu = AE_GLU_SIGMOID});
-    if (to_y) b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = e, .x = plane(b, GATE), .x_stride = e, .y = y,
-                                                 .y_stride = e});
-    else b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, e, 1.0f, plane(b, GATE), e, y, e});
+    if (n > 1) {
+        mix(b, 1, 1, n, l->wkv.channel_r, false);
+        gate_columns(b, l, mixed(b, 1, n), first, columns ? columns->n[b->group->ranks->own] : e, y, to_y);
+    }
+    if (columns) ae_block_gather_stream(b, y);
 }

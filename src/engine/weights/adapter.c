@@ -3,11 +3,36 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/kind.h"
 #include "quant/types.h"
+
+/* ---- What adapters can change ------------------------------------------------------------------------------ */
+
+bool ae_net_adapts(const ae_net *net, const ae_part *part)
+{
+    static const size_t routers[] = {offsetof(ae_net_layer, router), offsetof(ae_net_layer, s_router)};
+    static const size_t shared[] = {offsetof(ae_net_layer, s_gate), offsetof(ae_net_layer, s_up),
+                                    offsetof(ae_net_layer, s_down)};
+    const ae_hparams *h = &net->model->hparams;
+    if ((part->use & ~(unsigned)AE_WEIGHT_IN_PLACE) != AE_WEIGHT_MATMUL || part->is_expert || part->transposed) return false;
+    if (part->weight == &net->output || part->weight == &net->ple_model_proj) return true;
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        const uintptr_t layer = (uintptr_t)&net->layers[i], field = (uintptr_t)part->weight;
+        /* the field of another layer, or in net->stacked */
+        if (field < layer || field >= layer + sizeof net->layers[i]) continue;
+        const size_t at = field - layer;
+        for (size_t k = 0; k < sizeof routers / sizeof routers[0]; k++)
+            if (at == routers[k]) return false;
+        for (size_t k = 0; !h->experts.n_latent && k < sizeof shared / sizeof shared[0]; k++)
+            if (at == shared[k]) return false;
+        return true;
+    }
+    return false;
+}
 
 /* ---- What the file says -------------------------------------------------------------------------------- */
 

@@ -2,8 +2,6 @@
  * them. */
 #include "engine/weights/net.h"
 
-#include <stddef.h>
-
 /* Adds rows [first, first + n) of each matrix of a stack. */
 static void add_experts(ae_parts *parts, uint32_t n_experts, ae_tensor_ref tensor, uint32_t first, uint32_t n,
                         ae_weight **fields)
@@ -25,7 +23,7 @@ typedef struct range {
 
 /* A rank's part of a layer's weights. Without a group: everything. */
 typedef struct cut {
-    range q, k, v, q_head, q_norm, k_norm, heads, ff, embd;
+    range q, k, v, q_head, q_norm, k_norm, heads, ff, gate, embd; /* gate: of w_gate */
     range expert_ff, shared_ff, expert_out, latent_out, inner_bias, out_bias; /* the last two: biases of all experts */
     range recur_out, index_q, index_k; /* with index.late, in an order of their own */
     range by_part;             /* LIGHTNING: the rows of its fused projection, in an order of their own */
@@ -112,6 +110,7 @@ static cut cut_ffn(const ae_hparams *h, const ae_ranks *ranks, uint32_t i)
     const uint32_t own = ranks->own;
     const range embd = of_slices(&ranks->embd, own);
     if (ranks->layers[i].ffn) c.ff = of_slices(&ranks->layers[i].ff, own), c.embd = embd;
+    c.gate = ranks->layers[i].own.ffn == AE_FFN_CHANNEL_MIX ? c.embd : c.ff; /* the channel mix gates its output */
     if (!ranks->layers[i].experts) return c;
     c.expert_ff = of_slices(&ranks->expert_ff, own), c.shared_ff = of_slices(&ranks->shared_ff, own);
     c.expert_out = h->experts.n_latent ? of_slices(&ranks->latent, own) : embd;
@@ -206,6 +205,7 @@ typedef struct vector_field {
 static range rows_of_recur(const ae_recur_cut *c, const ae_net_recur *to, ae_weight *const *field)
 {
     if (field == &to->in) return of_runs(&c->in);
+    if (c->own.kind >= AE_RECUR_WKV6 && (field == &to->in_k || field == &to->in_v)) return of_runs(&c->pairs);
     if (field == &to->in_q || field == &to->in_k || field == &to->in_v || field == &to->gate) return of_runs(&c->values);
     if (field == &to->alpha) return of_runs(c->own.kind == AE_RECUR_KDA ? &c->values : &c->units);
     if (field == &to->beta) return of_runs(&c->units);
@@ -242,7 +242,8 @@ static range rows_of(const cut *c, const ae_net_layer *to, ae_weight *const *fie
     if (field == &to->mla.index_q || field == &to->mla.index_k) return field == &to->mla.index_q ? c->index_q : c->index_k;
     if (field == &to->wv) return c->v;
     if (field == &to->out_gate) return c->q_head;
-    if (field == &to->w_gate || field == &to->w_up) return c->ff;
+    if (field == &to->w_gate) return c->gate;
+    if (field == &to->w_up) return c->ff;
     return field == &to->wo || field == &to->w_down ? c->embd : (range){0};
 }
 
@@ -288,21 +289,26 @@ static void list_fields(ae_parts *p, const weight_field *weights, size_t n_weigh
 #define MOST_OF_OTHERS 40 /* parts of compressors, hyper-connections and a memory */
 #define MOST_OF_BLOCK ((AE_NET_PARTS_PER_LAYER - MOST_OF_WKV - MOST_OF_OTHERS - 8) / 2)
 
-/* Lists RWKV's mixer, except for the weights in ae_recur_layer, and its channel mix, which is on the mixer's device. */
-static void list_wkv(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_net_wkv *to)
+/* Lists RWKV's mixer, except for the weights in ae_recur_layer, and its channel mix, which is on the mixer's device. of: what
+ * the rank has of it, or NULL. */
+static void list_wkv(ae_parts *p, const ae_hparams *h, const ae_layer *from, const ae_recur_cut *of, ae_net_wkv *to)
 {
+    enum { WEIGHTS = 5, VECTORS = 8, OF_KEYS = 2 }; /* that every rank has; that go with heads of keys and values */
     const ae_wkv_layer *w = &from->wkv;
-    const weight_field weights[] = {{w->mix_a, &to->mix_a}, {w->decay_a, &to->decay_a}, {w->decay_b, &to->decay_b},
-                                    {w->rate_a, &to->rate_a}, {w->rate_b, &to->rate_b}, {w->blend_a, &to->blend_a},
-                                    {w->blend_b, &to->blend_b}, {w->gate_a, &to->gate_a}, {w->gate_b, &to->gate_b}};
+    const range all = {0}, heads = of ? of_runs(&of->values) : all, keys = of ? of_runs(&of->pairs) : all;
+    const weight_field weights[] = {{w->mix_a, &to->mix_a}, {w->decay_a, &to->decay_a}, {w->rate_a, &to->rate_a},
+                                    {w->blend_a, &to->blend_a}, {w->gate_a, &to->gate_a}, {w->decay_b, &to->decay_b},
+                                    {w->rate_b, &to->rate_b}, {w->blend_b, &to->blend_b}, {w->gate_b, &to->gate_b}};
     const vector_field vectors[] = {
         {w->lerps[0], &to->lerps[0]}, {w->lerps[1], &to->lerps[1]}, {w->lerps[2], &to->lerps[2]}, {w->lerps[3], &to->lerps[3]},
-        {w->lerps[4], &to->lerps[4]}, {w->lerp_x, &to->lerp_x}, {w->bias_r, &to->bias_r}, {w->bias_k, &to->bias_k},
-        {w->bias_v, &to->bias_v}, {w->decay, &to->decay}, {w->rate, &to->rate}, {w->blend, &to->blend}, {w->first, &to->first},
-        {w->k_k, &to->k_k}, {w->k_a, &to->k_a}, {w->norm, &to->norm}, {w->norm_b, &to->norm_b},
-        {w->channel_k, &to->channel_k}, {w->channel_r, &to->channel_r}};
-    for (size_t k = 0; k < N_OF(weights); k++) ae_parts_weight(p, weights[k].tensor, AE_WEIGHT_MATMUL, weights[k].field);
-    for (size_t k = 0; k < N_OF(vectors); k++) ae_parts_vector(p, vectors[k].tensor, vectors[k].field);
+        {w->lerps[4], &to->lerps[4]}, {w->lerp_x, &to->lerp_x}, {w->channel_k, &to->channel_k}, {w->channel_r, &to->channel_r},
+        {w->bias_k, &to->bias_k}, {w->bias_v, &to->bias_v}, {w->bias_r, &to->bias_r}, {w->decay, &to->decay},
+        {w->rate, &to->rate}, {w->blend, &to->blend}, {w->first, &to->first}, {w->k_k, &to->k_k}, {w->k_a, &to->k_a},
+        {w->norm, &to->norm}, {w->norm_b, &to->norm_b}};
+    for (size_t k = 0; k < N_OF(weights); k++)
+        list_weight(p, weights[k].tensor, k < WEIGHTS ? all : heads, weights[k].field);
+    for (size_t k = 0; k < N_OF(vectors); k++)
+        list_vector(p, vectors[k].tensor, k < VECTORS ? all : k < VECTORS + OF_KEYS ? keys : heads, vectors[k].field);
     for (uint32_t k = 0; w->mix_b && k < 5; k++)
         ae_parts_rows(p, w->mix_b, k, (uint64_t)k * h->n_embd, h->n_embd, &to->mix_b[k]);
     if (w->lerp) ae_parts_range(p, w->lerp, 0, (uint32_t)(w->lerp->ne[0] * w->lerp->ne[3]), &to->lerp);
@@ -451,7 +457,7 @@ static void list_parts_of(ae_parts *p, const ae_hparams *h, const ae_layer *from
 {
     to->out_scale = from->out_scale;
     list_mixer(p, from, mixer, to);
-    if (h->recur.kind >= AE_RECUR_WKV6 && from->recur.out) list_wkv(p, h, from, &to->wkv);
+    if (h->recur.kind >= AE_RECUR_WKV6 && from->recur.out) list_wkv(p, h, from, mixer->recur, &to->wkv);
     ae_net_list_hyper(p, &from->hyper_mixer, &to->hyper_mixer);
     if (from->compress.out_a)
         list_compress(p, h, from, stacked + 3 * (size_t)(h->experts.n + h->experts.n_chunks), to);
@@ -529,21 +535,28 @@ static void list_embedding(ae_net *net, unsigned use, ae_weight **field)
     if (m->tied && m->output_scale && (use & AE_WEIGHT_MATMUL)) net->parts.items[net->parts.n - 1].scale = m->output_scale;
 }
 
-/* Returns whether the tied output can use the embeddings' weight. On another device it needs a second copy, and in a group each
+/* Returns whether this rank has the whole output, as the first one of a pipeline has, and a process alone. */
+static bool has_output(const ae_net *net)
+{
+    return !net->ranks || net->ranks->vocab.n[net->ranks->own] == net->model->hparams.n_vocab;
+}
+
+/* Returns whether the tied output can use the embeddings' weight. On another device it needs a second copy, and in a split each
  * rank has its own rows. */
 static bool is_shared(const ae_net *net)
 {
-    return net->model->tied && net->split.mixer[0] == net->split.output && !net->ranks;
+    return net->model->tied && net->split.mixer[0] == net->split.output && has_output(net);
 }
 
 static void list_output(ae_net *net)
 {
     const ae_model *m = net->model;
-    const range all = {0}, own = net->ranks ? of_slices(&net->ranks->vocab, net->ranks->own) : all;
+    const range all = {0}, own = has_output(net) ? all : of_slices(&net->ranks->vocab, net->ranks->own);
     list_vector(&net->parts, m->output_b, own, &net->output_b);
     const uint32_t before = net->parts.n;
-    if (net->ranks || !m->tied) list_weight(&net->parts, m->output, own, &net->output);
-    if (net->ranks && m->tied && m->output_scale && net->parts.n > before) net->parts.items[before].scale = m->output_scale;
+    if (!has_output(net) || !m->tied) list_weight(&net->parts, m->output, own, &net->output);
+    if (!has_output(net) && m->tied && m->output_scale && net->parts.n > before)
+        net->parts.items[before].scale = m->output_scale;
 }
 
 /* Lists the vectors that are not in any tensor. */
@@ -590,29 +603,7 @@ static void list_parts(ae_net *net)
     ae_net_list_hyper(&net->parts, &m->hyper_end, &net->hyper_end);
     ae_parts_weight(&net->parts, m->end_score, AE_WEIGHT_MATMUL, &net->end_score);
     list_output(net);
-    if (m->tied && !is_shared(net) && !net->ranks) list_embedding(net, AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL, &net->output);
-}
-
-bool ae_net_adapts(const ae_net *net, const ae_part *part)
-{
-    static const size_t routers[] = {offsetof(ae_net_layer, router), offsetof(ae_net_layer, s_router)};
-    static const size_t shared[] = {offsetof(ae_net_layer, s_gate), offsetof(ae_net_layer, s_up),
-                                    offsetof(ae_net_layer, s_down)};
-    const ae_hparams *h = &net->model->hparams;
-    if ((part->use & ~(unsigned)AE_WEIGHT_IN_PLACE) != AE_WEIGHT_MATMUL || part->is_expert || part->transposed) return false;
-    if (part->weight == &net->output || part->weight == &net->ple_model_proj) return true;
-    for (uint32_t i = 0; i < h->n_layers; i++) {
-        const uintptr_t layer = (uintptr_t)&net->layers[i], field = (uintptr_t)part->weight;
-        /* the field of another layer, or in net->stacked */
-        if (field < layer || field >= layer + sizeof net->layers[i]) continue;
-        const size_t at = field - layer;
-        for (size_t k = 0; k < sizeof routers / sizeof routers[0]; k++)
-            if (at == routers[k]) return false;
-        for (size_t k = 0; !h->experts.n_latent && k < sizeof shared / sizeof shared[0]; k++)
-            if (at == shared[k]) return false;
-        return true;
-    }
-    return false;
+    if (m->tied && !is_shared(net) && has_output(net)) list_embedding(net, AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL, &net->output);
 }
 
 /* Numbers the layers of each device's KV store; layers with windows are numbered separately. */

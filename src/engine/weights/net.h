@@ -176,7 +176,7 @@ void ae_net_list_layer(ae_parts *parts, const ae_hparams *h, const ae_layer *fro
 void ae_net_list_hyper(ae_parts *parts, const ae_hyper_layer *from, ae_net_hyper *to);
 
 /* Returns whether an adapter can add to products with this part of the network: only if a product of its own uses it, not an
- * operation on experts or heads. */
+ * operation on experts or heads. In adapter.c. */
 bool ae_net_adapts(const ae_net *net, const ae_part *part);
 
 /* Computes the device bytes that the weights will take. Errors: MEMORY, for the tables needed to compute them. */

@@ -66,8 +66,7 @@ static void cut_heads(ae_ranks *ranks, const uint32_t *shares, ae_layer_cut *cut
     if (!mla) cut->own.n_kv_heads = units.n[ranks->own];
 }
 
-/* Returns the block that products with this weight make codes of; 0: none. */
-static uint32_t block_of(ae_tensor_ref weight)
+uint32_t ae_ranks_block(ae_tensor_ref weight)
 {
     const ae_type_info *info = weight ? ae_type_get(weight->type) : NULL;
     return !info ? 0 : info->dot == AE_DOT_32 ? 32 : info->dot == AE_DOT_256 ? 256 : 0;
@@ -83,25 +82,41 @@ static uint32_t whole_blocks(const ae_slices *slices, uint32_t n, uint32_t block
 
 #define BLOCKS_EACH 4 /* so many for each rank, at least, or shares of whole blocks would be too coarse */
 
+uint32_t ae_ranks_unit(const ae_ranks *ranks, uint32_t n, uint32_t block)
+{
+    return block && n / block >= BLOCKS_EACH * ae_ranks_of(ranks, ranks->stage).n ? block : AE_WEIGHT_ROWS;
+}
+
 static void cut_dense(ae_ranks *ranks, const ae_layer *from, const uint32_t *shares, ae_layer_cut *cut)
 {
-    const uint32_t n_ff = cut->own.n_ff, block = from->ffn_sub_norm ? 0 : block_of(from->w_down);
-    const uint32_t unit = block && n_ff / block >= BLOCKS_EACH * ae_ranks_of(ranks, ranks->stage).n ? block : AE_WEIGHT_ROWS;
+    const uint32_t n_ff = cut->own.n_ff, block = from->ffn_sub_norm ? 0 : ae_ranks_block(from->w_down);
     cut->ffn = true;
-    ae_ranks_cut(&cut->ff, n_ff, unit, shares, ranks->n);
+    ae_ranks_cut(&cut->ff, n_ff, ae_ranks_unit(ranks, n_ff, block), shares, ranks->n);
     cut->own.n_ff = cut->ff.n[ranks->own];
     cut->ff_block = whole_blocks(&cut->ff, ranks->n, block);
+}
+
+/* Sets in which blocks a layer's recurrent heads and experts send what they have computed. */
+static void find_blocks(const ae_ranks *ranks, const ae_layer *from, ae_layer_cut *cut)
+{
+    const ae_recur_cut *recur = &ranks->recur;
+    if (cut->recur && !(recur->whole_norm && from->recur.norm)) cut->recur_block = ae_ranks_block(from->recur.out);
+    for (uint32_t i = 0; cut->recur_block && i < recur->n_slices; i++)
+        cut->recur_block = whole_blocks(&recur->slices[i], ranks->n, cut->recur_block);
+    if (!cut->experts) return;
+    cut->expert_block = whole_blocks(&ranks->expert_ff, ranks->n, ae_ranks_block(from->e_down));
+    cut->shared_block = whole_blocks(&ranks->shared_ff, ranks->n, ae_ranks_block(from->s_down));
 }
 
 static void cut_layer(ae_ranks *ranks, const ae_model *m, uint32_t i, const uint32_t *shares)
 {
     ae_layer_cut *cut = &ranks->layers[i];
     const ae_layer_spec *s = &m->layers[i].spec;
-    const bool dense = s->ffn == AE_FFN_DENSE || s->ffn == AE_FFN_BOTH;
+    const bool dense = s->ffn == AE_FFN_DENSE || s->ffn == AE_FFN_BOTH || s->ffn == AE_FFN_CHANNEL_MIX;
     const bool experts = s->ffn == AE_FFN_EXPERTS || s->ffn == AE_FFN_BOTH;
     if (all_readers_can(m, i)) cut_heads(ranks, shares, cut);
     if (cut->mixer && !m->layers[i].attn_sub_norm)
-        cut->attn_block = whole_blocks(&cut->attn, ranks->n, block_of(m->layers[i].wo));
+        cut->attn_block = whole_blocks(&cut->attn, ranks->n, ae_ranks_block(m->layers[i].wo));
     if (dense && (s->sparse || m->hparams.adapters.n)) {
         ranks->n_whole++; /* the cutoff of a row depends on all its inner values */
     } else if (dense) {
@@ -109,9 +124,9 @@ static void cut_layer(ae_ranks *ranks, const ae_model *m, uint32_t i, const uint
     }
     cut->experts = experts;
     cut->recur = ranks->recur.is_cut && (s->mixer == AE_MIXER_RECUR || s->recur_beside);
+    find_blocks(ranks, &m->layers[i], cut);
     const bool recurs = s->mixer == AE_MIXER_RECUR || s->recur_beside, attends = s->mixer != AE_MIXER_RECUR;
     if (s->mixer != AE_MIXER_NONE && ((recurs && !cut->recur) || (attends && !cut->mixer))) ranks->n_whole++;
-    if (s->ffn == AE_FFN_CHANNEL_MIX) ranks->n_whole++;
 }
 
 /* Returns the first of the layers whose keys and values, or choice of positions, layer k reads. */
@@ -162,13 +177,26 @@ void ae_ranks_handed(const ae_ranks *ranks, uint32_t stage, uint32_t width, ae_s
     ae_ranks_cut(slices, width, AE_WEIGHT_ROWS, equal, ranks->n);
 }
 
+/* Cuts the inner rows of all layers' experts alike, in units of the largest block that a layer's product of them reads. */
+static void cut_inner(ae_ranks *ranks, const ae_model *m, const uint32_t *shares)
+{
+    const ae_expert_hparams *x = &m->hparams.experts;
+    uint32_t block = 0, shared = 0;
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
+        const uint32_t own = ae_ranks_block(m->layers[i].e_down), of_shared = ae_ranks_block(m->layers[i].s_down);
+        block = own > block ? own : block;
+        shared = of_shared > shared ? of_shared : shared;
+    }
+    ae_ranks_cut(&ranks->expert_ff, x->n_ff, ae_ranks_unit(ranks, x->n_ff, block), shares, ranks->n);
+    ae_ranks_cut(&ranks->shared_ff, x->n_ff_shared, ae_ranks_unit(ranks, x->n_ff_shared, shared), shares, ranks->n);
+}
+
 static aerie_status cut_experts(ae_ranks *ranks, const ae_model *m, const uint32_t *shares, aerie_error *error)
 {
     const ae_expert_hparams *x = &m->hparams.experts;
     const ae_slices *out = x->n_latent ? &ranks->latent : &ranks->embd;
     const uint32_t own = ranks->own, n_out = x->n_latent ? x->n_latent : m->hparams.n_embd;
-    ae_ranks_cut(&ranks->expert_ff, x->n_ff, AE_WEIGHT_ROWS, shares, ranks->n);
-    ae_ranks_cut(&ranks->shared_ff, x->n_ff_shared, AE_WEIGHT_ROWS, shares, ranks->n);
+    cut_inner(ranks, m, shares);
     ae_ranks_cut(&ranks->latent, x->n_latent, AE_WEIGHT_ROWS, shares, ranks->n);
     ranks->inner_bias = ae_alloc(2 * (size_t)x->n + 1, sizeof *ranks->inner_bias);
     if (!ranks->inner_bias) return ae_fail_memory(error, "the map of ranks", 2 * (size_t)x->n * sizeof *ranks->inner_bias);
@@ -317,29 +345,31 @@ static void count_handing(const ae_ranks *ranks, const ae_model *model, uint32_t
     if (to == ranks->stage) c->row_bytes += (uint64_t)ae_ranks_stream_width(&model->hparams) * sizeof(float);
 }
 
-static void count_recur(const ae_ranks *ranks, uint32_t *n_rounds, uint64_t *bytes)
-{
-    const ae_recur_cut *cut = &ranks->recur;
-    const bool twice = cut->own.kind == AE_RECUR_MAMBA1 || cut->own.kind == AE_RECUR_PLAMO2; /* also the convolution */
-    uint64_t values = 0;
-    for (uint32_t i = 0; i < cut->n_slices; i++) values += others(&cut->slices[i], ranks);
-    *n_rounds += twice ? 3 : 2;
-    *bytes += (twice ? 2 : 1) * values + others(&ranks->embd, ranks);
-}
-
-static void count_experts(const ae_ranks *ranks, const ae_model *model, uint32_t *n_rounds, uint64_t *bytes)
-{
-    const ae_expert_hparams *x = &model->hparams.experts;
-    *n_rounds += x->n_latent ? 3 + (x->n_ff_shared > 0) : 2;
-    *bytes += x->n_used * others(&ranks->expert_ff, ranks) + others(&ranks->shared_ff, ranks) + others(&ranks->latent, ranks) +
-              others(&ranks->embd, ranks);
-}
-
 /* As others, of slices that are sent in blocks. */
 static uint64_t blocks_of_others(const ae_slices *s, const ae_ranks *ranks, uint32_t block)
 {
     const uint64_t bytes = others(s, ranks);
     return block ? bytes / sizeof(float) / block * (block + sizeof(float)) : bytes;
+}
+
+static void count_recur(const ae_ranks *ranks, uint32_t block, uint32_t *n_rounds, uint64_t *bytes)
+{
+    const ae_recur_cut *cut = &ranks->recur;
+    const bool twice = cut->own.kind == AE_RECUR_MAMBA1 || cut->own.kind == AE_RECUR_PLAMO2; /* also the convolution */
+    for (uint32_t i = 0; i < cut->n_slices; i++)
+        *bytes += blocks_of_others(&cut->slices[i], ranks, block) + (twice ? others(&cut->slices[i], ranks) : 0);
+    *n_rounds += twice ? 3 : 2;
+    *bytes += others(&ranks->embd, ranks);
+}
+
+static void count_experts(const ae_ranks *ranks, const ae_model *model, const ae_layer_cut *cut, bool codes, uint32_t *n_rounds,
+                          uint64_t *bytes)
+{
+    const ae_expert_hparams *x = &model->hparams.experts;
+    *n_rounds += x->n_latent ? 3 + (x->n_ff_shared > 0) : 2;
+    *bytes += x->n_used * blocks_of_others(&ranks->expert_ff, ranks, codes ? cut->expert_block : 0) +
+              blocks_of_others(&ranks->shared_ff, ranks, codes ? cut->shared_block : 0) + others(&ranks->latent, ranks) +
+              others(&ranks->embd, ranks);
 }
 
 static void count_layer(const ae_ranks *ranks, const ae_model *model, uint32_t i, bool codes, uint32_t *n_rounds,
@@ -356,8 +386,10 @@ static void count_layer(const ae_ranks *ranks, const ae_model *model, uint32_t i
         *bytes += queries + (s->kv_from == (int)i ? queries / (s->n_heads / s->n_kv_heads) : 0);
     }
     if (cut->ffn) *bytes += blocks_of_others(&cut->ff, ranks, ff_block) + others(&ranks->embd, ranks);
-    if (cut->recur) count_recur(ranks, n_rounds, bytes);
-    if (cut->experts) count_experts(ranks, model, n_rounds, bytes);
+    if (cut->recur) count_recur(ranks, codes ? cut->recur_block : 0, n_rounds, bytes);
+    if (cut->recur && ranks->n_stages > 1 && ranks->recur.own.kind == AE_RECUR_WKV7 && !model->layers[i].wkv.blend_a)
+        ++*n_rounds, *bytes += others(&ranks->recur.slices[0], ranks); /* its values, which all layers read */
+    if (cut->experts) count_experts(ranks, model, cut, codes, n_rounds, bytes);
 }
 
 ae_ranks_counts ae_ranks_count(const ae_ranks *ranks, const ae_model *model, bool codes)

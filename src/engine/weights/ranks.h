@@ -34,7 +34,8 @@ typedef struct ae_recur_cut {
     bool whole_norm; /* MAMBA2: the norm spans several ranks' values, so it comes after the gather */
     ae_recur_hparams own; /* with this rank's numbers of heads, groups and channels; n_channels 0: the rank has no part */
     ae_runs in, units, values, pairs, taps, bias, norm, decay; /* in: rows of `in`; units: one row of each unit; pairs: rows of
-                                                                * beta_alpha; decay: MAMBA1's */
+                                                                * beta_alpha, of RWKV's keys and values; decay:
+                                                                * MAMBA1's */
     uint32_t n_slices;
     ae_slices slices[AE_RECUR_RUNS]; /* for the input of `out`: each rank's values, run by run */
 } ae_recur_cut;
@@ -46,7 +47,9 @@ typedef struct ae_layer_cut {
     ae_layer_spec own;        /* with this rank's numbers of heads and n_ff, which may be 0 */
     uint32_t first_head, first_kv_head;
     ae_slices attn, ff;       /* the slices of the inputs of wo and w_down that each rank has */
-    uint32_t attn_block, ff_block; /* the block in whose codes and scale they can be sent: 32, 256; 0: as f32 alone */
+    /* the block in whose codes and scale inputs of the last products can be sent: 32, 256; 0: as f32 alone. recur: of the
+     * recurrent mixer's; expert, shared: of the experts' and of the shared one's */
+    uint32_t attn_block, ff_block, recur_block, expert_block, shared_block;
 } ae_layer_cut;
 
 typedef struct ae_ranks {
@@ -78,6 +81,10 @@ void ae_ranks_free(ae_ranks *ranks);
 
 /* Cuts `total` floats by shares, in multiples of `unit`. */
 void ae_ranks_cut(ae_slices *slices, uint32_t total, uint32_t unit, const uint32_t *shares, uint32_t n);
+/* Return the block that products with this weight make codes of (0: none), and the unit in which n values that such a product
+ * reads are cut: a block, unless shares of whole blocks would be too coarse. */
+uint32_t ae_ranks_block(ae_tensor_ref weight);
+uint32_t ae_ranks_unit(const ae_ranks *ranks, uint32_t n, uint32_t block);
 /* ranks_recur.c: sets ranks->recur. */
 void ae_ranks_cut_recur(ae_ranks *ranks, const ae_model *model, const uint32_t *shares);
 /* Returns the stage that has a layer; n_layers: the output. */

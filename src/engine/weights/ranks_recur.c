@@ -2,7 +2,8 @@
  *
  * Gated DeltaNet is cut by groups: keys with the heads that read them. Where heads are tiled, those of a rank are not
  * consecutive: one run for each round through the groups. Mamba-2 is cut by groups too; if there is only one, by heads, and
- * every rank computes the keys. KDA and PLaMo-2 are cut by heads, Mamba-1 and short convolutions by channels. Owns nothing.
+ * every rank computes the keys. KDA, PLaMo-2 and RWKV are cut by heads, Mamba-1 and short convolutions by channels. Owns
+ * nothing.
  */
 #include "engine/weights/ranks.h"
 
@@ -41,8 +42,7 @@ static bool by_group(const ae_recur_hparams *r)
 static bool can_cut(const ae_model *m)
 {
     const ae_recur_hparams *r = &m->hparams.recur;
-    if (r->kind == AE_RECUR_NONE || r->kind == AE_RECUR_LIGHTNING || r->kind == AE_RECUR_WKV6) return false;
-    if (r->kind == AE_RECUR_WKV7) return false;
+    if (r->kind == AE_RECUR_NONE || r->kind == AE_RECUR_LIGHTNING) return false;
     if (!by_group(r) || !r->tiled) return true;
     for (uint32_t i = 0; i < m->hparams.n_layers; i++)
         if (m->layers[i].recur.beta_alpha) return false; /* beta_alpha is ordered by consecutive heads */
@@ -114,15 +114,56 @@ static void add_sections(const ae_recur_hparams *r, const units *u, ae_runs *in,
     }
 }
 
+/* Returns the unit in which the channels or heads of all layers are cut. */
+static uint32_t unit_of(const ae_ranks *ranks, const ae_model *m)
+{
+    uint32_t block = 0;
+    if (!has_channels(&m->hparams.recur)) return 1;
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
+        const uint32_t own = ae_ranks_block(m->layers[i].recur.out);
+        block = own > block ? own : block;
+    }
+    return ae_ranks_unit(ranks, m->hparams.recur.n_channels, block);
+}
+
+/* RWKV: by heads of keys and values, with those that share them. The token shift and its state are on every rank: all channels
+ * are mixed. Not cut if a rank would have no heads, since the channel mix keeps its last row in the same state. */
+static void cut_wkv(ae_ranks *ranks, const ae_recur_hparams *r, const uint32_t *shares)
+{
+    ae_recur_cut *cut = &ranks->recur;
+    const ae_receivers in = ae_ranks_of(ranks, ranks->stage);
+    const uint32_t n_kv = r->n_kv ? r->n_kv : r->n_heads, each = r->n_heads / n_kv, d = r->key_dim;
+    ae_slices heads = {{0}, {0}};
+    ae_ranks_cut(&heads, n_kv, 1, shares, ranks->n);
+    for (uint32_t i = in.first; i < in.first + in.n; i++)
+        if (!heads.n[i]) return;
+    const uint32_t first = heads.first[ranks->own], n = heads.n[ranks->own];
+    for (uint32_t i = 0; i < ranks->n; i++)
+        cut->slices[0].first[i] = heads.first[i] * each * d, cut->slices[0].n[i] = heads.n[i] * each * d;
+    cut->n_slices = 1;
+    cut->is_cut = true;
+    cut->own = *r;
+    cut->own.n_heads = n * each, cut->own.n_kv = r->n_kv ? n : 0;
+    if (r->n_groups == r->n_heads) cut->own.n_groups = n * each;
+    add_run(&cut->units, first * each, n * each);
+    add_run(&cut->values, (uint64_t)first * each * d, n * each * d);
+    add_run(&cut->pairs, (uint64_t)first * d, n * d);
+    add_run(&cut->bias, 0, r->n_channels);
+}
+
 void ae_ranks_cut_recur(ae_ranks *ranks, const ae_model *m, const uint32_t *shares)
 {
     const ae_recur_hparams *r = &m->hparams.recur;
     ae_recur_cut *cut = &ranks->recur;
     ae_slices parts = {{0}, {0}};
     if (!can_cut(m)) return;
+    if (r->kind == AE_RECUR_WKV6 || r->kind == AE_RECUR_WKV7) {
+        cut_wkv(ranks, r, shares);
+        return;
+    }
     const uint32_t w = has_channels(r) ? 1 : r->value_dim;
     const uint32_t n = has_channels(r) ? r->n_channels : by_group(r) ? r->n_groups : r->n_heads;
-    ae_ranks_cut(&parts, n, has_channels(r) ? AE_WEIGHT_ROWS : 1, shares, ranks->n);
+    ae_ranks_cut(&parts, n, unit_of(ranks, m), shares, ranks->n);
     for (uint32_t i = 0; i < ranks->n; i++) {
         const units u = units_of(r, parts.first[i], parts.n[i]);
         cut->n_slices = u.n_runs;
