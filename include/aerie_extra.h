@@ -73,7 +73,7 @@ AERIE_API aerie_status aerie_session_set_moe_experts(aerie_session *session, int
 /* ---- Several machines: one model that several processes run together (docs/machines.md) ---- */
 
 typedef enum aerie_machines_kind {
-    AERIE_MACHINES_AUTO,     /* SPLIT, or PIPELINE where parts of the model cannot be cut */
+    AERIE_MACHINES_AUTO,     /* SPLIT, PIPELINE, or stages that are split: what takes least by measured speeds and links */
     AERIE_MACHINES_SPLIT,    /* each process has rows of all matrices */
     AERIE_MACHINES_PIPELINE, /* each process, or each stage of several, has some of the layers */
 } aerie_machines_kind;

@@ -98,9 +98,9 @@ static const app_option options[] = {
 
     {"--machines", "auto|split|pipeline|SxN", APP_TEXT, APP_RUN | APP_SERVE | APP_INSPECT, AT(machines), 0, 0, "Model",
      "several processes run the model together, started by mpirun or srun with the same options: each has rows of all matrices "
-     "(split) or some of the layers (pipeline), or S stages of N processes each split some of the layers (2x2); auto: split "
-     "where all of the model can be cut, else pipeline; the bytes are those of one. 'inspect' takes a number of processes, "
-     "too, e.g. split:4, and shows what each would have"},
+     "(split) or some of the layers (pipeline), or S stages of N processes each split some of the layers (2x2); auto: what "
+     "takes least by the speeds and links measured at the start; the bytes are those of one. 'inspect' takes a number of "
+     "processes, too, e.g. split:4, and shows what each would have"},
     {"--split", "N,N,...", APP_TEXT, APP_RUN | APP_SERVE | APP_INSPECT, AT(split), 0, 0, "Model",
      "the share of the model that each process of --machines gets, e.g. 3,2,2,1 (default: by speed and free "
      "memory, measured at the start)"},

@@ -19,7 +19,10 @@ if ! mpirun --oversubscribe -n 1 true > /dev/null 2> "$dir/err"; then
     exit 77
 fi
 bad=0
-for how in "--temp 0" "--temp 0.9 --seed 3"; do
+start 4 -p "some text" --machines auto --verbose > "$dir/many"
+[ "$(grep -c ' stages.* ms a row' "$dir/err")" = 3 ] && [ "$(grep -c ': chosen' "$dir/err")" = 1 ] ||
+    { echo "auto does not choose one of three forms"; head -9 "$dir/err"; bad=1; }
+for how in "--temp 0" "--temp 0.9 --seed 3" "--temp 1.1 --seed 5 --top-k 0 --top-p 1 --min-p 0"; do
     # shellcheck disable=SC2086
     "$aerie" run "$dir/a.gguf" -q -t 1 --ids -n 24 -p "some text" $how > "$dir/one" 2> /dev/null
     [ -s "$dir/one" ] || { echo "one process gave nothing"; exit 1; }

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/os.h"
 #include "comm/mpi.h"
+#include "session/group/forms.h"
 #include "session/group/shares.h"
 #include "session/session_int.h"
 
@@ -204,28 +205,70 @@ static aerie_status slow_down(ae_comm **comm, aerie_error *error)
     return ae_comm_slow(comm, inner, &delay, error);
 }
 
-/* Computes the processes' shares from what each measures of its machine, to shares [AE_MAX_RANKS]. */
-static aerie_status measure_shares(const aerie_model *m, const aerie_model_params *p, uint32_t *shares, aerie_error *error)
+/* Measures what each process can compute: speeds of all [AE_MAX_RANKS]; *bytes: of all weights. */
+static aerie_status measure_speeds(const aerie_model *m, const aerie_model_params *p, ae_group_speed *all, size_t *bytes,
+                                   aerie_error *error)
 {
     ae_comm *comm = m->comm;
-    ae_group_speed all[AE_MAX_RANKS] = {{0}};
     ae_slices slices = {{0}, {0}};
-    size_t bytes = 0;
-    ae_buf text = {0};
     const ae_load_options options = {.n_threads = 1};
+    const size_t room = AE_MAX_RANKS * sizeof *all;
     for (uint32_t r = 0; r < comm->n_ranks; r++) slices.first[r] = r, slices.n[r] = 1;
-    AE_TRY(ae_net_plan_bytes(&bytes, m->model, m->devices.list[0], &options, error));
+    AE_TRY(ae_net_plan_bytes(bytes, m->model, m->devices.list[0], &options, error));
     ae_group_measure(m->devices.list[0], m->model->gguf, p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(),
                      &all[comm->rank]);
-    AE_TRY(ae_comm_reserve(comm, sizeof all, error));
+    AE_TRY(ae_comm_reserve(comm, room, error));
     ae_comm_gather(comm, &(ae_comm_part){all, comm->n_ranks, sizeof *all, 1, &slices}, 1, ae_to_all(comm));
-    AE_TRY(ae_comm_status(comm, error));
-    ae_group_shares(all, comm->n_ranks, bytes, shares);
-    for (uint32_t r = 0; r < comm->n_ranks; r++) ae_buf_addf(&text, "%s%u", r ? "," : "", shares[r]);
-    if (!comm->rank && !text.failed)
+    return ae_comm_status(comm, error);
+}
+
+static void tell_shares(const aerie_model *m, const uint32_t *shares)
+{
+    ae_buf text = {0};
+    for (uint32_t r = 0; r < m->comm->n_ranks; r++) ae_buf_addf(&text, "%s%u", r ? "," : "", shares[r]);
+    if (!m->comm->rank && !text.failed)
         ae_log_say(&m->log, AERIE_LOG_INFO, "shares by measured speed and free memory: --split %s", text.data);
     ae_buf_free(&text);
+}
+
+/* Replaces `auto` by the form that takes least for a row, by the links between the processes and their speeds. */
+static aerie_status choose_form(const aerie_model *m, aerie_machines *o, const ae_group_speed *all, size_t bytes,
+                                aerie_error *error)
+{
+    ae_group_form forms[AE_GROUP_FORMS];
+    uint32_t n;
+    bool codes = true;
+    const double reading = ae_group_reading(all, m->comm->n_ranks, m->model->gguf, bytes);
+    for (uint32_t r = 0; r < m->comm->n_ranks; r++) codes = codes && all[r].takes_blocks;
+    const uint32_t *shares = o->n_shares == m->comm->n_ranks ? o->shares : NULL;
+    AE_TRY(ae_group_list_forms(forms, &n, m->model, m->comm->n_ranks, shares, codes, error));
+    AE_TRY(ae_group_measure_links(m->comm, forms, n, error));
+    const ae_group_form *best = ae_group_best_form(forms, n, reading);
+    for (uint32_t i = 0; i < n && !m->comm->rank; i++)
+        ae_log_say(&m->log, AERIE_LOG_INFO, "%u stages%s: %.3f ms a row (rounds of %.0f us)%s", forms[i].n_stages,
+                   forms[i].is_cut ? "" : ", which hold layers that cannot be cut",
+                   1e3 * ae_group_seconds(&forms[i], reading, &forms[0].link), 1e6 * forms[i].link.latency,
+                   &forms[i] == best ? ": chosen" : "");
+    o->kind = best && best->n_stages > 1 ? AERIE_MACHINES_PIPELINE : AERIE_MACHINES_SPLIT;
+    o->n_stages = o->kind == AERIE_MACHINES_PIPELINE ? best->n_stages : 0;
     return AERIE_OK;
+}
+
+/* Sets what the user has left open: shares [AE_MAX_RANKS], and whether to split. */
+static aerie_status decide(const aerie_model *m, const aerie_model_params *p, aerie_machines *o, uint32_t *shares,
+                           aerie_error *error)
+{
+    ae_group_speed all[AE_MAX_RANKS] = {{0}};
+    size_t bytes = 0;
+    if (m->comm->n_ranks == 1 || (o->n_shares && o->kind != AERIE_MACHINES_AUTO)) return AERIE_OK;
+    AE_TRY(measure_speeds(m, p, all, &bytes, error));
+    if (!o->n_shares) {
+        ae_group_shares(all, m->comm->n_ranks, bytes, shares);
+        tell_shares(m, shares);
+        o->shares = shares, o->n_shares = m->comm->n_ranks;
+    }
+    if (o->kind != AERIE_MACHINES_AUTO) return AERIE_OK;
+    return choose_form(m, o, all, bytes, error);
 }
 
 /* Inputs of products are sent as codes if all ranks' devices can make them and take them. */
@@ -276,10 +319,7 @@ aerie_status ae_session_join(aerie_model *m, const aerie_model_params *p, aerie_
     AE_TRY(check_same(m, &o, error));
     AE_TRY(slow_down(&m->comm, error));
     uint32_t shares[AE_MAX_RANKS];
-    if (!o.n_shares && m->comm->n_ranks > 1) {
-        AE_TRY(measure_shares(m, p, shares, error));
-        o.shares = shares, o.n_shares = m->comm->n_ranks;
-    }
+    AE_TRY(decide(m, p, &o, shares, error));
     AE_TRY(map_ranks(&m->ranks, m->model, m->comm, &o, error));
     AE_TRY(agree_on_codes(m, error));
     AE_TRY(ae_commands_open(&m->commands, m->comm, error));

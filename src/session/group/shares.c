@@ -49,6 +49,13 @@ static uint32_t main_type(const ae_gguf *gguf)
     return type;
 }
 
+double ae_group_reading(const ae_group_speed *all, uint32_t n, const ae_gguf *gguf, uint64_t bytes)
+{
+    double rows = 0;
+    for (uint32_t r = 0; r < n; r++) rows += all[r].rows;
+    return rows > 0 ? (double)bytes / (rows * (double)ae_type_row_bytes(main_type(gguf), N_IN)) : 0;
+}
+
 /* Repeats the product; returns rows of weights per second. */
 static double repeat(ae_backend *b, ae_stream *stream, const ae_weight *weight, float *x, float *y)
 {
@@ -76,7 +83,7 @@ void ae_group_measure(ae_backend *b, const ae_gguf *gguf, uint32_t n_threads, ae
     ae_weight *weight = NULL;
     ae_stream *stream = NULL;
     ae_pool *pool = NULL;
-    *own = (ae_group_speed){.memory = ae_os_memory_available()};
+    *own = (ae_group_speed){.memory = ae_os_memory_available(), .takes_blocks = b->ops->takes_blocks};
     bool ok = memory && rows && x && ae_pool_create(&pool, n_threads, NULL) == AERIE_OK;
     const ae_stream_options options = {.n_threads = n_threads, .max_rows = 1, .max_in = N_IN, .pool = pool};
     ok = ok && b->ops->weight_create(b, &source, memory, &weight, NULL) == AERIE_OK;
