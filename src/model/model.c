@@ -615,16 +615,20 @@ static aerie_status take_source(ae_binder *b, ae_model *m, aerie_error *error)
     return AERIE_OK;
 }
 
-/* Refuses a file with tensors of blocks beyond those that its keys count: one of the two is wrong. Layers that are repeated
- * have one block. */
+/* Refuses a file with more blocks of the kind of its first one than its keys count: one of the two is wrong, and those that the
+ * keys leave out would not run. Layers that are repeated have one block. A single odd tensor there changes nothing. */
 static aerie_status check_blocks(const ae_binder *b, const ae_hparams *h)
 {
-    const uint32_t n = (h->n_blocks ? h->n_blocks : h->n_layers) + h->n_nextn;
+    const uint32_t n_decision = h->decision.kind == AE_DECISION_MARKS ? h->decision.n_blocks : 0; /* the file's last blocks */
+    const uint32_t n = (h->n_blocks ? h->n_blocks : h->n_layers) + h->n_nextn + n_decision;
     for (size_t i = 0; i < ae_gguf_n_tensors(b->gguf); i++) {
         const ae_gguf_tensor *t = ae_gguf_tensor_at(b->gguf, i);
         ae_gguf_string part;
+        char first[128];
         const int block = ae_bind_block_of(ae_bind_prefix(b), t, &part);
-        if (block < (int)n) continue;
+        if (block < (int)n || part.n > 100) continue;
+        snprintf(first, sizeof first, "%s.0%.*s", ae_bind_prefix(b), (int)part.n, part.data);
+        if (!ae_gguf_tensor_find(b->gguf, first)) continue;
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %.*s belongs to block %d, but the keys count only %u blocks "
                        "(%s.block_count): the file is not one model", ae_gguf_path(b->gguf),
                        (int)(t->name.n < 100 ? t->name.n : 100), t->name.data, block, n, b->arch->name);
