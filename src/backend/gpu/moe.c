@@ -317,6 +317,10 @@ void ae_gpu_moe(ae_stream *stream, const ae_moe *args)
     const ae_gpu_product_scratch *m = &stream->product;
     const uint32_t n_used = args->routing.n_used;
     if (!args->n_rows) return;
+    if (args->hidden_blocks || args->shared_blocks) {
+        ae_gpu_decline(stream, "experts on rows of int8 codes");
+        return;
+    }
     if (args->part != AE_MOE_DOWN) {
         const ae_gpu_rows rows = args->given ? take_rows(stream, args) : route_rows(stream, args);
         if (n_used) choose(stream, args);
