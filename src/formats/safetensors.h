@@ -59,8 +59,8 @@ typedef struct ae_st_tensor {
 typedef struct ae_safetensors ae_safetensors;
 
 /* path: a file, an index (its name ends in .json), or a folder with model.safetensors, model.safetensors.index.json,
- * exactly one other *.safetensors or all shards of a set ("NAME-00001-of-00002.safetensors"). Errors: IO, FORMAT (what, where, and the tensor), UNSUPPORTED (an unknown element type),
- * LIMIT, MEMORY. *out is NULL on failure. */
+ * exactly one other *.safetensors or all shards of a set ("NAME-00001-of-00002.safetensors"). Errors: IO, FORMAT (what, where,
+ * and the tensor), UNSUPPORTED (an unknown element type), LIMIT, MEMORY. *out is NULL on failure. */
 aerie_status ae_safetensors_open(ae_safetensors **out, const char *path, aerie_error *error);
 /* Opens the bytes of one file, which must outlive the object; `name` is used in messages. */
 aerie_status ae_safetensors_open_memory(ae_safetensors **out, const void *bytes, size_t n, const char *name,

@@ -106,8 +106,9 @@ static void mark_known(ae_vocab *vocab)
 
 /* ---- Ids and switches --------------------------------------------------------------------- */
 
-/* Reads a special id; of a list, which holds all tokens with the same use, the first one. An id outside the vocabulary is ignored, since most ids are never used: *id is unchanged, *bad (unless
- * NULL) is set, and the first one becomes the vocabulary's warning. */
+/* Reads a special id; of a list, which holds all tokens with the same use, the first one. An id outside the vocabulary is
+ * ignored, since most ids are never used: *id is unchanged, *bad (unless NULL) is set, and the first one becomes the
+ * vocabulary's warning. */
 static aerie_status load_id(ae_vocab *vocab, const ae_gguf *gguf, const char *key, int32_t *id, bool *bad,
                             aerie_error *error)
 {
