@@ -182,7 +182,7 @@ static bool shows_pictures(const json_t *state)
 static bool read_body(decision *d)
 {
     const json_t *state = json_object_get(d->ask.body, "state"), *videos = json_object_get(d->ask.body, "videos");
-    const json_t *questions, *images, *one;
+    const json_t *questions = NULL, *images = NULL, *one;
     const char *id;
     if (d->ask.model->models.info.decision == AERIE_DECISION_NONE)
         return serve_fail(d->error, 501, "model", "the model '%.100s' has no decision head", d->ask.model->name);
