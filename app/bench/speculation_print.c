@@ -240,8 +240,8 @@ static void print_table(const bench_spec *b)
         for (size_t i = first; i < end; i += n_row) print_depths(&b->cells[i + n_row - 1], width);
     }
     if (slower && b->options.n_predict < SHORT && !b->options.test.fixed)
-        app_print("\nWhere the ratio is below 1: answers of %d token%s are too short for the controller, which first measures "
-                  "what drafts and passes cost; -n 128 shows more.\n", (int)b->options.n_predict,
+        app_print("\nWhere the ratio is below 1, answers of %d token%s may be too short for the controller, which first "
+                  "measures what drafts and passes cost; -n 128 shows more.\n", (int)b->options.n_predict,
                   b->options.n_predict == 1 ? "" : "s");
 }
 

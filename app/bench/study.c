@@ -533,8 +533,8 @@ static void print_origin(const study *s, FILE *out)
 }
 
 static const char quick_limits[] =
-    "one run of a few short answers: it does not tell apart ways or types that are within a tenth of each other, acceptance "
-    "beyond the first depths, or kinds of prompts; leave --quick out for those";
+    "a single run of a few short answers: it cannot distinguish methods or types that differ by less than a tenth, acceptance "
+    "beyond the first depths, or kinds of prompts; leave out --quick for those";
 
 /* Prints the tables of the complete types. */
 static int print_tables(const study *s)

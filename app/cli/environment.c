@@ -139,8 +139,8 @@ static void check_debug(app_telling *tell, void *user)
         if (n == 0 || is_word("pass", list, n) || is_word("tree", list, n)) continue;
         if (is_word("status", list, n)) {
             if (!has_status)
-                tell(user, "AERIE_DEBUG=status has no effect in this build; a build with assertions "
-                           "(-DCMAKE_BUILD_TYPE=Debug) shows the way of a failure");
+                tell(user, "AERIE_DEBUG=status has no effect in this build; only a build with assertions "
+                           "(-DCMAKE_BUILD_TYPE=Debug) shows where an error was raised");
             continue;
         }
         snprintf(sentence, sizeof sentence, "AERIE_DEBUG does not know '%.*s'; it takes a list of pass, tree and status",

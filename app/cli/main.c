@@ -148,7 +148,7 @@ static int start(int argc, char **argv)
  * handler may call. */
 static void on_lost_page(int signal_number)
 {
-    static const char text[] = "aerie: a mapped file was truncated or cannot be read any more; --no-mmap reads models into "
+    static const char text[] = "aerie: a mapped file was truncated or can no longer be read; --no-mmap reads models into "
                                "memory when they are loaded\n";
     static atomic_flag said = ATOMIC_FLAG_INIT;
     (void)signal_number;

@@ -408,8 +408,8 @@ static int parse_option(app_options *options, bool *given, int argc, char **argv
         if (place == (void *)&options->draft_model && options->command->bit & APP_BENCH_SPEC)
             return add_text(&options->bench.more_drafts, value) ? APP_DONE : app_error_memory("the options");
         if (place == (void *)&options->draft_model)
-            return app_error(APP_USAGE, "%s is given twice, with '%s' and '%s', but there can be one drafter only; "
-                             "--hier-draft FILE names what drafts for it", name, options->draft_model, value);
+            return app_error(APP_USAGE, "%s is given twice, with '%s' and '%s', but there can be only one drafter; "
+                             "--hier-draft FILE names a drafter for the draft model", name, options->draft_model, value);
         app_note("warning: %s is given twice; the last one, '%s', is used", name, value);
     }
     const bool again = given[i] && o->type == APP_NUMBERS && options->command->bit & APP_BENCH_SPEED;
@@ -536,7 +536,7 @@ static int settle_cache_types(app_options *options)
     if (strcmp(k, v) == 0) return APP_DONE;
     snprintf(pair, sizeof pair, "%s/%s", k, v);
     if (aerie_kv_type_parse(pair, type)) return APP_DONE;
-    return app_error(APP_USAGE, "keys and values are cached in the same type, or as i16/q8_0, q8_0/i16, q8_0/q4_0 or "
+    return app_error(APP_USAGE, "keys and values can be cached in the same type, or as i16/q8_0, q8_0/i16, q8_0/q4_0 or "
                                 "i16/q4_0, but --cache-type-k is %s and --cache-type-v %s%s; --kv-type sets both",
                      k, v, options->cache_type_k && options->cache_type_v ? "" : " (not given)");
 }

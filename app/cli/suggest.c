@@ -68,7 +68,7 @@ static const struct {
     unsigned commands;
     const char *names, *instead;
 } replaced[] = {
-    {APP_TEMPLATE, "-p --prompt -f", "a template is given a conversation: --messages FILE, or --messages - for standard input, "
+    {APP_TEMPLATE, "-p --prompt -f", "a template needs a conversation: --messages FILE, or --messages - for standard input, "
      "with [{\"role\": \"user\", \"content\": \"...\"}]"},
     {APP_SERVE, "-p --prompt -f", "prompts come with the requests of clients"},
     {APP_SERVE, "--image", "images come with the requests of clients"},

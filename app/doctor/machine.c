@@ -181,8 +181,8 @@ static void judge_cpus(const doctor_machine *m, const app_options *options, doct
     if (m->n_online > c->n_allowed && c->n_allowed && !options->cpu_mask && !options->cpu_range)
         doctor_warn(w, "this process may use only %u of the machine's %u CPUs", (unsigned)c->n_allowed, (unsigned)m->n_online);
     if (m->n_online && m->load + m->n_threads > m->n_online + 0.5)
-        doctor_warn(w, "the machine is busy: in the last minute programs wanted %.1f CPUs (load average) of its %u; it does "
-                       "more when it is idle", m->load, (unsigned)m->n_online);
+        doctor_warn(w, "the machine is busy: in the last minute programs wanted %.1f CPUs (load average) of its %u; aerie is "
+                       "faster when it is idle", m->load, (unsigned)m->n_online);
     /* these two drivers use "powersave" by default, and raise clocks with the load */
     const bool scales = strncmp(m->driver, "intel_pstate", 12) == 0 || strncmp(m->driver, "amd-pstate", 10) == 0;
     if (strcmp(m->governor, "powersave") == 0 && !scales)

@@ -95,12 +95,12 @@ void doctor_model_judge(const doctor_model *model, const app_options *options, d
     if (!model->given || model->status != AERIE_OK) return;
     if (model->mmproj_error.status != AERIE_OK) doctor_warn(w, "images cannot be read: %s", model->mmproj_error.text);
     if (plan->available_bytes && bytes <= plan->available_bytes && bytes + images > plan->available_bytes)
-        doctor_warn(w, "the model needs %s of memory and the part that reads images %s more, but only %s are available; "
-                       "--no-mmproj does without, --image-max-tokens makes pictures smaller",
+        doctor_warn(w, "the model needs %s of memory and its vision encoder %s more, but only %s are available; --no-mmproj "
+                       "leaves the encoder out, --image-max-tokens makes pictures smaller",
                     app_bytes(needed, bytes), app_bytes(mapped, images), app_bytes(available, plan->available_bytes));
     if (plan->available_bytes && bytes > plan->available_bytes)
-        doctor_warn(w, "the model needs %s of memory, but only %s are available: aerie refuses to load it; a smaller -c or "
-                       "-np, or a smaller quantization, takes less",
+        doctor_warn(w, "the model needs %s of memory, but only %s are available, so aerie refuses to load it; use a smaller -c "
+                       "or -np, or a smaller quantization",
                     app_bytes(needed, bytes), app_bytes(available, plan->available_bytes));
     else if (plan->available_bytes && bytes + model->mapped > plan->available_bytes)
         doctor_warn(w, "the model uses %s of its file in place, beside %s of memory, and only %s are available: it will be "

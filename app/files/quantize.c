@@ -228,7 +228,7 @@ static void say_importance(const ae_rewrite *rewrite)
     }
     if (n_made)
         app_note("%llu of %zu tensors become %s without an importance matrix: expect clearly worse answers; IQ3_S, Q3_K_S and "
-                 "larger types lose far less",
+                 "larger types lose far less, and so does --imatrix FILE",
                  (unsigned long long)n_made, ae_rewrite_n_tensors(rewrite), names);
 }
 

@@ -164,7 +164,7 @@ static int base_open(base *b, const app_models *models, const char *path)
         return app_error(APP_BAD_FILE, "'%s' is not a regular file; a base is one", path);
     if (fread(start, 1, 8, b->file) != 8 || memcmp(start, magic, 8) || fread(head, sizeof *head, 3, b->file) != 3)
         return app_error(APP_BAD_FILE,
-                         "'%s' is not a base: it does not begin with '_logits_' and three numbers; save one with "
+                         "'%s' is not a KL divergence base: it does not begin with '_logits_' and three numbers; make one with "
                          "--kl-divergence-base, without --kl-divergence",
                          path);
     if (head[1] != (int32_t)models->info.n_vocab)

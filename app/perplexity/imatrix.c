@@ -93,7 +93,8 @@ static int report(const run *r)
     aerie_imatrix_info info;
     aerie_imatrix_info_get(r->imatrix, &info, sizeof info);
     if (info.n_unseen && !o->quiet)
-        app_note("%zu of %zu matrices met no row, and will be quantized as without importance: a longer text would help",
+        app_note("%zu of %zu matrices were not used by any row, and will be quantized without importance; a longer text would "
+                 "help",
                  info.n_unseen, info.n_matrices);
     if (o->json)
         return app_print_json(json_pack(

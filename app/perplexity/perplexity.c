@@ -236,8 +236,8 @@ int app_perplexity(const app_options *o)
     if (!bad) bad = app_models_load(&models, &options, false);
     if (!bad) bad = app_need_text(&models, &options);
     if (!bad && models.info.is_diffusion)
-        bad = app_error(APP_BAD_FILE, "%s: a model of architecture %s sees the tokens that it is asked for, so there is "
-                        "nothing to measure by their probabilities", options.model, models.info.arch);
+        bad = app_error(APP_BAD_FILE, "%s: a model of architecture %s sees the tokens that it would have to predict, so its "
+                        "perplexity is not defined", options.model, models.info.arch);
     app_interrupt_arm();
     if (!bad && o->judge.kl_divergence) bad = app_base_compare(&models, o);
     else if (!bad && (o->judge.hellaswag || o->judge.multiple_choice)) bad = app_choices(&models, o);

@@ -123,7 +123,7 @@ static bool restart_part(transfer *t)
     char url[256];
     if (!t->at || t->n_restarts++ <= t->settings->n_retries) return empty_part(t);
     t->failed = app_error(APP_FAILED,
-                          "'%s' was begun again %u times, since the server did not continue what it had sent; it may have two "
+                          "'%s' was restarted %u times, because the server did not resume the download; it may have two "
                           "versions of the file",
                           shown_url(t->url, url), t->n_restarts - 1);
     return false;

@@ -65,9 +65,8 @@ static bool check_model(router *r, const router_target *t, const json_t *entry, 
     }
     if (strcmp(m->fingerprint, fingerprint)) {
         snprintf(why, 256,
-                 "its model '%.80s' is another file than the other servers' "
-                 "(fingerprint %.20s, not %.20s); --mixed "
-                 "lets it take part",
+                 "its model '%.80s' is another file than that of the other servers (fingerprint %.20s, not %.20s); --mixed "
+                 "admits it",
                  name, fingerprint, m->fingerprint);
         return false;
     }

@@ -253,9 +253,9 @@ int app_format_fit(app_format *format, const aerie_model *model, const aerie_mod
         bad = set_template(format, aerie_chat_template_builtin(family ? family : "chatml"), family ? family : "chatml");
         format->fallback = !family;
         if (!bad && !options->quiet)
-            app_note("the model has no chat template, so messages are written in the layout of %s%s; --chat-template names "
-                     "another, -no-cnv works without one", family ? family : "ChatML",
-                     family ? ", whose marks its vocabulary has" : "");
+            app_note("the model has no chat template, so messages use the built-in template %s%s; --chat-template sets "
+                     "another, -no-cnv uses none", family ? family : "ChatML",
+                     family ? ", whose control tokens are in its vocabulary" : "");
     }
     format->any = format->template_text.data || own;
     if (!bad && format->any && format->tools.data && !app_format_takes_tools(format, info))

@@ -266,8 +266,9 @@ static int fail_no_drafter(const app_options *options, aerie_spec_type type)
                          "none beside %s", aerie_spec_type_name(type), beside, options->model);
     if (type == AERIE_SPEC_MTP)
         return app_error(APP_USAGE,
-                         "--spec-type %s needs MTP blocks, but %s has none, and there is no MODEL-mtp.gguf beside it; -md FILE "
-                         "names a file with them, --spec-type auto drafts with what there is", aerie_spec_type_name(type),
+                         "--spec-type %s needs MTP blocks, but %s has none, and there is no MODEL-mtp.gguf beside it; name a "
+                         "file that has them with -md FILE, or "
+                         "use --spec-type auto, which drafts with what it finds", aerie_spec_type_name(type),
                          options->model);
     return app_error(APP_USAGE, "--spec-type %s needs a drafter head: -md FILE", aerie_spec_type_name(type));
 }

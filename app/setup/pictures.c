@@ -79,8 +79,8 @@ static aerie_status check_memory(const char *path, const app_options *options, c
         return status;
     error->status = AERIE_ERROR_MEMORY;
     snprintf(error->text, sizeof error->text,
-             "%.200s needs %s of memory, and %s to read a picture of 1024 x 1024, but only %s are available; --no-mmproj does "
-             "without it", path, app_bytes(weights, plan.weight_bytes), app_bytes(room, plan.session_bytes),
+             "%.200s needs %s of memory, and %s more to read a picture of 1024 x 1024, but only %s are available; --no-mmproj "
+             "runs without it", path, app_bytes(weights, plan.weight_bytes), app_bytes(room, plan.session_bytes),
              app_bytes(available, plan.available_bytes));
     return error->status;
 }

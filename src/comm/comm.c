@@ -94,6 +94,6 @@ void ae_comm_fail(ae_comm *comm, const char *reason)
 aerie_status ae_comm_status(const ae_comm *comm, aerie_error *error)
 {
     if (!atomic_load(&comm->failed)) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "a rank of the group that runs this model has failed; its own message says "
-                   "why. Start the group again");
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "a rank of the group that runs this model has failed; see its own message. "
+                   "Start the group again");
 }

@@ -117,7 +117,7 @@ aerie_status ae_comm_check_network(aerie_error *error)
     if (only_here()) return AERIE_OK;
     if (getifaddrs(&list))
         return ae_fail(error, AERIE_ERROR_IO, "the network interfaces of this machine cannot be listed, so it is unknown "
-                       "whether MPI may use a public address; --machines-insecure insists");
+                       "whether MPI may use a public address; --machines-insecure skips this check");
     for (const struct ifaddrs *i = list; i && status == AERIE_OK; i = i->ifa_next) {
         const uint8_t *bytes = NULL;
         char text[INET6_ADDRSTRLEN] = "";
@@ -125,8 +125,9 @@ aerie_status ae_comm_check_network(aerie_error *error)
         if (!n || !(i->ifa_flags & IFF_UP) || !ae_comm_is_public(bytes, n) || !may_use(i)) continue;
         inet_ntop(n == 4 ? AF_INET : AF_INET6, bytes, text, sizeof text);
         status = ae_fail(error, AERIE_ERROR_ARGUMENT, "MPI, which has no authentication, may use the public address %s of %s. "
-                         "Name a private network: mpirun --mca btl_tcp_if_include 10.0.0.0/24 --mca oob_tcp_if_include "
-                         "10.0.0.0/24 (MPICH: -iface NAME), or see docs/machines.md; --machines-insecure insists", text,
+                         "Restrict it to a private network: mpirun --mca btl_tcp_if_include 10.0.0.0/24 --mca "
+                         "oob_tcp_if_include 10.0.0.0/24 (MPICH: -iface NAME), or see docs/machines.md; --machines-insecure "
+                         "skips this check", text,
                          i->ifa_name);
     }
     freeifaddrs(list);

@@ -186,8 +186,9 @@ static aerie_status open_by_name(const char *name, bool said, const char *cpu_le
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this build cannot use NVIDIA's GPUs by CUDA: it was made without "
                        "CUDA's compiler; there are %s", ae_backend_names());
     if (is_of_driver(name, "vulkan", &i_device))
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this build cannot use Vulkan: it was made without glslangValidator "
-                       "or Vulkan's headers (Debian's packages glslang-tools and libvulkan-dev); there are %s",
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this build does not support Vulkan: it was built without "
+                       "glslangValidator or Vulkan's headers (Debian's packages glslang-tools and libvulkan-dev); available "
+                       "devices: %s",
                        ae_backend_names());
     return ae_fail(error, AERIE_ERROR_ARGUMENT, "backend \"%s\"%s is unknown; there are %s", name,
                    said ? ", named by AERIE_BACKEND," : "", ae_backend_names());

@@ -106,8 +106,8 @@ static aerie_status count_source(ae_engine *e, uint32_t seq, const int32_t *toke
     while (*n_source == live + i && i < n && tokens[i] < 0) i++, ++*n_source;
     for (; i < n && tokens[i] >= 0; i++) continue;
     if (*n_source && i == n) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "architecture %s reads a source by its encoder and writes a text of its "
-                   "own: a sequence begins with the source's rows, not with a token", e->net->model->hparams.arch);
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "architecture %s reads a source text with its encoder and generates another "
+                   "text: a sequence begins with the source's rows, not with a token", e->net->model->hparams.arch);
 }
 
 static aerie_status add_chain(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, exports exported,
@@ -243,8 +243,8 @@ aerie_status ae_engine_add_given(ae_engine *e, uint32_t first, uint32_t n, const
         return ae_fail(error, AERIE_ERROR_INTERNAL, "%u rows from %u on are given in a pass of %u; please report", n, first,
                        e->n_rows);
     if (group && !ae_engine_may_join(e->net))
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "rows that see each other are given, but the model has recurrent "
-                       "layers, which read one after the other, or an index, which chooses among earlier rows");
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the prompt has image rows that see each other, but the model has "
+                       "recurrent layers, which read rows in order, or an index, which chooses among earlier rows");
     e->given[e->n_given++] = (ae_given){first, n, rows, plane};
     ae_commands_put_given(e, &e->given[e->n_given - 1], group);
     if (group) join_rows(e, first, n);

@@ -87,8 +87,8 @@ static aerie_status check_memory(const follower *f, const ae_engine_options *opt
     o.ranks = f->net->ranks;
     const size_t bytes = ae_engine_plan_split(f->net->model, &f->net->split, &o, NULL);
     if (bytes < SIZE_MAX && (!available || bytes <= available)) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_LIMIT, "rank %u would need %.1f GiB for a session of %u sequences of %u positions, and "
-                   "%.1f GiB of memory are available here; give it a smaller share, or all a shorter context (-c)",
+    return ae_fail(error, AERIE_ERROR_LIMIT, "rank %u would need %.1f GiB for a session of %u sequences of %u positions, but "
+                   "only %.1f GiB of memory are available there; give it a smaller share, or all ranks a shorter context (-c)",
                    f->commands->comm->rank, (double)bytes / (1u << 30), o.n_seqs, o.n_ctx, (double)available / (1u << 30));
 }
 

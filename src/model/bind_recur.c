@@ -150,8 +150,8 @@ static aerie_status bind_delta(ae_binder *b, uint32_t i, const ae_hparams *h, ae
     AE_TRY(ae_bind_layer(b, i, "ssm_in.weight", false, r->n_channels + values, e, &old));
     if (old)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: tensor blk.%u.ssm_in.weight: projections of queries, keys, values "
-                       "and gates are stored as one, as in 2025; convert the model again",
+                       "%s: tensor blk.%u.ssm_in.weight: the projections of queries, keys, values and gates are fused, as in "
+                       "files of 2025; convert the model again",
                        ae_gguf_path(b->gguf), i);
     AE_TRY(ae_bind_layer(b, i, "attn_qkv.weight", true, r->n_channels, e, &l->in));
     AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", true, values, e, &l->gate));

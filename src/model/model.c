@@ -424,8 +424,8 @@ static aerie_status check_trunk(const ae_binder *b, const ae_hparams *h)
 {
     for (uint32_t i = 0; i < h->n_layers; i++)
         if (find_part(b, i, "nextn.eh_proj.weight"))
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor blk.%u.nextn.eh_proj.weight makes block %u an MTP block, "
-                           "but by %s.block_count and %s.nextn_predict_layers (%u) it is a layer of the model",
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor blk.%u.nextn.eh_proj.weight marks block %u as an MTP "
+                           "block, but %s.block_count and %s.nextn_predict_layers (%u) make it a layer of the model",
                            ae_gguf_path(b->gguf), i, i, b->arch->name, b->arch->name, h->n_nextn);
     return AERIE_OK;
 }
@@ -449,9 +449,8 @@ static aerie_status check_nextn(const ae_binder *b, const ae_hparams *h)
         if (!find_part(b, i, "nextn.eh_proj.weight"))
             return ae_fail(
                 b->error, AERIE_ERROR_FORMAT,
-                "%s: %s.nextn_predict_layers is %u, but tensor "
-                "blk.%u.nextn.eh_proj.weight is missing: the file has no such MTP block, as files that hold the trunk "
-                "alone; a file with the block can be given with -md",
+                "%s: %s.nextn_predict_layers is %u, but tensor blk.%u.nextn.eh_proj.weight is missing: the file has only the "
+                "model without its MTP block; give a file with the block with -md",
                 path, arch, h->n_nextn, i);
     return AERIE_OK;
 }

@@ -64,8 +64,8 @@ static aerie_status open_all(ae_session_devices *d, const aerie_model_params *p,
     d->cpu = 0;
     while (d->cpu < d->n && !is_cpu(d->list[d->cpu])) d->cpu++;
     if (d->n_named > 1 && p->n_gpu_layers && d->cpu < d->n)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the processor is among the devices \"%s\", and a number of layers on them "
-                       "(-ngl) leaves others to it: give one or the other", p->backend);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the CPU is among the devices \"%s\", and a number of layers on them "
+                       "(-ngl) leaves the others to the CPU too: give one or the other", p->backend);
     return d->cpu == d->n && wants_cpu(p) ? open_one(d, "cpu", p->cpu_level, error) : AERIE_OK;
 }
 

@@ -170,8 +170,8 @@ aerie_status ae_session_create_hier(aerie_session *s, ae_drafter **drafter, aeri
     AE_TRY(ae_vocab_check_same(s->model->vocab, model->vocab, error));
     if (model->model->hparams.n_vocab != s->model->model->hparams.n_vocab)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "the intermediate model gives %u logits, the model %u; speculation of type "
-                       "hier needs as many, --spec-type draft does not",
+                       "the intermediate model has %u logits per row, the model %u; speculation of type hier needs the same "
+                       "vocabulary, --spec-type draft does not",
                        model->model->hparams.n_vocab, s->model->model->hparams.n_vocab);
     s->inner_pool.threads = ae_engine_pool(s->engine);
     const aerie_session_params params = inner_params(s, model->model);

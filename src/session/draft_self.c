@@ -74,8 +74,8 @@ static aerie_status count_experts(const ae_model *model, int32_t wanted, uint32_
 {
     const uint32_t n_used = model->hparams.experts.n ? model->hparams.experts.n_used : 0;
     if (wanted < -1 || (n_used && wanted > (int32_t)n_used))
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%d experts are asked for in drafts (--moe-draft-experts); the model uses "
-                       "%u: -1 (all) to %u are possible", (int)wanted, n_used, n_used);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%d experts are requested for drafts (--moe-draft-experts); the model uses "
+                       "%u, so -1 (all) to %u are possible", (int)wanted, n_used, n_used);
     *n = wanted < 0 ? n_used : (uint32_t)wanted;
     return AERIE_OK;
 }
@@ -96,12 +96,12 @@ static aerie_status read_spec(const ae_model *model, const aerie_spec *spec, int
     const bool less = model->hparams.experts.n || any & (AE_LACKS_MIXER | AE_LACKS_FFN);
     if (!less && spec->skip_attn)
         return ae_fail(error, AERIE_ERROR_ARGUMENT,
-                       "speculation of type moe: none of the layers '%.64s' (--draft-skip-attn) has "
-                       "attention that could be left out: they are recurrent, or others read their keys",
+                       "speculation of type moe: none of the layers '%.64s' (--draft-skip-attn) has attention that can be "
+                       "skipped: they are recurrent, or other layers read their keys",
                        spec->skip_attn);
     if (!less)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation of type moe: '%s' has no experts to leave out; name layers "
-                       "that draft without a block (--draft-skip-attn, --draft-skip-ffn)", model->name);
+                       "whose blocks are skipped in drafts (--draft-skip-attn, --draft-skip-ffn)", model->name);
     return AERIE_OK;
 }
 
@@ -137,11 +137,11 @@ aerie_status ae_session_create_masked(aerie_session *s, ae_drafter **drafter, ae
     *drafter = NULL;
     if (!m->hparams.masks_ahead)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "speculation of type nld: '%s' (architecture %s) was not trained to "
-                       "fill masks after a text; models such as Nemotron-Labs-Diffusion were (architecture dream, with "
+                       "fill masks after a text; it needs a model such as Nemotron-Labs-Diffusion (architecture dream, with "
                        "diffusion.shift_logits false)", m->name, m->hparams.arch);
     if (m->hparams.mask_token < 0)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "speculation of type nld: the file of '%s' does not say what its mask "
-                       "token is; --override-kv tokenizer.ggml.mask_token_id=int:ID gives it", m->name);
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "speculation of type nld: the file of '%s' does not name its mask "
+                       "token; set it with --override-kv tokenizer.ggml.mask_token_id=int:ID", m->name);
     if (adapter && adapter->model != s->model)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the adapter for drafts (%s) was loaded for another model than the "
                        "session's", adapter->path);

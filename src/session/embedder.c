@@ -80,7 +80,7 @@ static aerie_status resolve(const ae_model *m, const aerie_embedder_params *p, a
     if (!aerie_pooling_name(p->pooling)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "pooling %d is unknown", (int)p->pooling);
     if (pooling == AERIE_POOLING_RANK && !m->cls_out)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: pooling 'rank' needs a model with a classification head "
-                       "(cls.output.weight), such as a reranker of BERT's kind; mean, cls and last work with any",
+                       "(cls.output.weight), such as a BERT reranker; mean, cls and last work with any model",
                        ae_gguf_path(m->gguf));
     if (p->normalize < -1 || p->normalize > MAX_P)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "normalize is %d; -1 to %d are possible", (int)p->normalize, MAX_P);

@@ -92,7 +92,7 @@ static int32_t intern(ae_media_table *t, const ae_media_ref *ref)
 static aerie_status fail_ids(aerie_error *error)
 {
     return ae_fail(error, AERIE_ERROR_LIMIT,
-                   "the session has seen 2^31 rows that are not tokens and has no number left for another; a new session has");
+                   "the session has seen 2^31 image rows and has no ids left for more; create a new session");
 }
 
 static uint8_t hex(char c)
@@ -184,8 +184,8 @@ aerie_status ae_media_prompt_make(ae_media_prompt *out, ae_media_table *table, c
         out->n_tokens += chunks[i].n_tokens + chunks[i].n_rows;
         if (chunks[i].n_rows >= n_ctx || chunks[i].n_tokens >= n_ctx || out->n_tokens >= n_ctx)
             return ae_fail(error, AERIE_ERROR_LIMIT,
-                           "the prompt has %zu tokens and rows (%zu of them rows), but the context holds %u and one must be "
-                           "left for the answer; a larger context (-c) or a shorter prompt is needed",
+                           "the prompt has %zu tokens and rows of images (%zu of them rows), but the context holds %u and one "
+                           "must be left for the answer; use a larger context (-c) or a shorter prompt",
                            out->n_tokens, n_rows, n_ctx);
     }
     float *rows;
@@ -362,8 +362,8 @@ aerie_status ae_session_source_prompt(aerie_session *s, aerie_request *request, 
     const ae_hparams *h = &s->model->model->hparams;
     const int32_t n_vocab = (int32_t)h->n_vocab;
     if (n + 1 >= s->params.n_ctx)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "the source has %zu tokens, but the context holds %u, of which two must be "
-                       "left for the text that is written; a larger context (-c) or a shorter source is needed", n,
+        return ae_fail(error, AERIE_ERROR_LIMIT, "the source text has %zu tokens, but the context holds %u, of which two must "
+                       "be left for the generated text; use a larger context (-c) or a shorter source", n,
                        s->params.n_ctx);
     for (size_t i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= n_vocab)

@@ -105,8 +105,8 @@ static void tell_loaded(const aerie_model *m, const aerie_model_params *p)
         if (is_key_of_file(gguf, p->overrides[i], n)) continue;
         if (is_idle(m, gguf, p, i))
             ae_log_say(&p->log, AERIE_LOG_WARNING,
-                       "override '%.80s' changes nothing: the file has no key of this name, and models of architecture %s "
-                       "do not read it",
+                       "override '%.80s' has no effect: the file has no key of this name, and models of architecture %s do not "
+                       "read it",
                        p->overrides[i], m->model->hparams.arch);
         else
             ae_log_say(&p->log, AERIE_LOG_INFO, "override '%.80s': the file has no key of this name, so it is added",

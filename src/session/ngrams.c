@@ -64,7 +64,7 @@ static aerie_status find_corpus(aerie_session *s, ae_corpus **corpus, aerie_erro
     ae_drafter *d = ae_spec_drafter(s->spec);
     *corpus = d && d->ops->corpus ? d->ops->corpus(d) : NULL;
     if (*corpus) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "no n-grams draft in this session, or they remember nothing of ended "
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "n-grams do not draft in this session, or have no memory of earlier "
                    "requests (--spec-type, --spec-ngram, --spec-ngram-memory)");
 }
 

@@ -49,8 +49,9 @@ aerie_status ae_session_check_drafts(const ae_model *model, aerie_error *error)
 {
     AE_TRY(ae_session_check_decoder(model, error));
     if (model->hparams.crosses)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: a model of architecture %s writes about a source; no other network "
-                       "drafts for it, and it drafts for none (n-grams do)", ae_gguf_path(model->gguf), model->hparams.arch);
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: a model of architecture %s has an encoder and a decoder; other "
+                       "networks cannot draft for it, "
+                       "nor it for them (n-grams can)", ae_gguf_path(model->gguf), model->hparams.arch);
     if (!model->hparams.denoises) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
                    "%s: a model of architecture %s fills its answer in any order; it can neither "
@@ -78,8 +79,8 @@ static aerie_status resolve_denoised(const ae_model *model, aerie_session_params
 {
     if (p->spec.type != AERIE_SPEC_AUTO && p->spec.type != AERIE_SPEC_NONE)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: a model of architecture %s fills its answer in any order, so nothing "
-                       "can be drafted for it (--spec-type %s); auto and none work", ae_gguf_path(model->gguf),
+                       "%s: a model of architecture %s fills its answer in any order, so nothing can be drafted for it "
+                       "(--spec-type %s); use auto or none", ae_gguf_path(model->gguf),
                        model->hparams.arch, aerie_spec_type_name(p->spec.type));
     if (p->spec.draft_model || (p->spec.head && !p->spec.optional))
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,

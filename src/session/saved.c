@@ -131,8 +131,8 @@ static aerie_status lay_out(const aerie_session *s, const ae_session_saved *seq,
 
 static aerie_status fail_lost(aerie_error *error)
 {
-    return ae_fail(error, AERIE_ERROR_LIMIT, "the KV cache has lost tokens of the sequence that is being saved: running "
-                   "requests needed its pages");
+    return ae_fail(error, AERIE_ERROR_LIMIT, "the KV cache no longer has all tokens of the sequence that is being saved: "
+                   "running requests needed its pages");
 }
 
 /* Reads positions [begin, end) out of the cache. */
@@ -423,12 +423,11 @@ static aerie_status check_model(const aerie_session *s, const ae_sections *secti
     const bool is_long = in_long_context(s, &above);
     if (above && saved[1] == settings_of(s, !is_long))
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved in a context of %s %u positions; this one has "
-                       "%u, and the model \"%.*s\" rotates positions otherwise in contexts longer than %u",
+                       "%u, and the model \"%.*s\" uses another RoPE in contexts longer than %u",
                        is_long ? "at most" : "more than", above, s->params.n_ctx, n_name, name, above);
     if (saved[1] != settings_of(s, is_long))
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with other RoPE parameters or metadata "
-                       "overrides of "
-                       "the model \"%.*s\"; it must be loaded with the same", n_name, name);
+                       "overrides of the model \"%.*s\"; use the same ones to load it", n_name, name);
     return AERIE_OK;
 }
 
@@ -560,8 +559,8 @@ aerie_status ae_session_saved_prompt(const aerie_session *s, ae_session_saved *s
     const size_t n_embd = (1 + h->n_deepstack) * (size_t)h->n_embd;
     const float *rows = saved->rows;
     if (!rows)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence has rows that are not tokens (pictures), and was saved "
-                       "without them, as the beginning of prompts; only a saved task can go on");
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence contains images and was saved without their rows, as a "
+                       "prefix of prompts; only a saved task can be resumed");
     aerie_chunk *chunks = ae_alloc(2 * (size_t)saved->n_refs + 1, sizeof *chunks);
     if (!chunks) return ae_fail_memory(error, "the prompt of a saved sequence", saved->n_refs * sizeof *chunks);
     size_t n = 0, at = 0;

@@ -184,7 +184,7 @@ static void tell_session(const aerie_session *s, const aerie_session_params *giv
     const uint32_t n_ctx = s->params.n_ctx, trained = s->model->model->hparams.n_ctx_train;
     if (trained && n_ctx > trained && !s->model->rope_given)
         ae_log_say(log, AERIE_LOG_WARNING, "a context (-c) of %u is more than the %u positions that the model was trained for; "
-                   "beyond those its answers get worse. RoPE scaling (--rope-scaling) stretches what it knows", n_ctx, trained);
+                   "beyond those its answers get worse. RoPE scaling (--rope-scaling) can extend its range", n_ctx, trained);
     const uint64_t n_kv = (uint64_t)ae_kv_n_pages(ae_engine_kv(s->engine)) * AE_KV_PAGE;
     if (given->n_kv && n_kv >= (uint64_t)given->n_kv + AE_KV_PAGE)
         ae_log_say(log, AERIE_LOG_WARNING,
@@ -200,7 +200,8 @@ static void tell_session(const aerie_session *s, const aerie_session_params *giv
                    "the adapter for drafts (--spec-draft-lora) is not used: only speculation of type nld has one");
     if (s->mapped)
         ae_log_say(log, AERIE_LOG_INFO, "vocabularies: the model has %u tokens, the draft model %u; they share %.1f%% of the "
-                   "model's, and drafts are made of those; words with others are spelled in the draft model's own tokens",
+                   "model's, and only these are drafted; words with other "
+                   "tokens are encoded by the draft model's own tokenizer",
                    s->overlap.n_target, s->overlap.n_draft, 100 * s->overlap.vocab_share);
 }
 

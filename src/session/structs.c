@@ -28,8 +28,8 @@ aerie_status ae_struct_take(void *own, size_t own_size, const void *theirs, cons
 aerie_status ae_session_check_fork(const ae_pool *pool, const char *what, aerie_error *error)
 {
     if (!ae_pool_is_forked(pool)) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_ARGUMENT, "the %s belongs to the process that called fork(); in this one, which has none "
-                   "of its threads, it can only be freed: make one of its own", what);
+    return ae_fail(error, AERIE_ERROR_ARGUMENT, "the %s belongs to the process that called fork(); this child process has none "
+                   "of its threads and can only free it: create a new one here", what);
 }
 
 void ae_struct_give(void *theirs, size_t size, const void *own, size_t own_size)

@@ -99,8 +99,8 @@ static ae_spec_request spec_request(aerie_session *session, const aerie_request 
 static aerie_status check_adapters(const ae_session_saved *saved, const ae_adapter_set *adapters, aerie_error *error)
 {
     if (!saved->memory || ae_adapter_set_equal(&saved->adapters, adapters)) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with other adapters or scales (%u of them) than "
-                   "are asked for (%u); it must go on with the same",
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with other adapters or scales (%u of them) than are "
+                   "requested (%u); request the same ones",
                    saved->adapters.n, adapters->n);
 }
 
@@ -124,8 +124,8 @@ static aerie_status check_request(aerie_session *session, const aerie_request *r
                        r->n_logprobs, AERIE_MAX_LOGPROBS);
     if (r->n_logprobs && session->model->model->hparams.denoises)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "log-probabilities are asked for, but a model of architecture %s draws a "
-                       "position several times, each with other tokens around it", session->model->model->hparams.arch);
+                       "log-probabilities were requested, but a model of architecture %s draws a position several times, each "
+                       "time with other tokens around it", session->model->model->hparams.arch);
     return AERIE_OK;
 }
 
@@ -464,8 +464,8 @@ static void end_task(aerie_session *s, aerie_task *task)
 {
     if (task->stats.n_preempted && !s->told_full) {
         s->told_full = true;
-        ae_log_say(&s->params.log, AERIE_LOG_WARNING, "the KV cache of %u positions is too small for the sequences that run "
-                   "at once, so some wait and are computed again; a larger n_kv saves that time", s->params.n_kv);
+        ae_log_say(&s->params.log, AERIE_LOG_WARNING, "the KV cache of %u positions is too small for the running sequences, so "
+                   "some wait and are recomputed; a larger n_kv avoids that", s->params.n_kv);
     }
     if (task->parked) { /* the caller has set the reason */
         const aerie_stop stop = task->stats.stop;

@@ -42,8 +42,8 @@ aerie_status ae_denoise_create(ae_spec *spec, aerie_error *error)
     const uint32_t n_ctx = spec->n_ctx, n_vocab = (uint32_t)ae_vocab_n_tokens(spec->vocab);
     if (m->hparams.mask_token < 0)
         return ae_fail(error, AERIE_ERROR_FORMAT,
-                       "%s: a model of architecture %s needs a mask token, but the file does not say "
-                       "which (tokenizer.ggml.mask_token_id); --override-kv tokenizer.ggml.mask_token_id=int:ID gives it",
+                       "%s: a model of architecture %s needs a mask token, but the file does not name one "
+                       "(tokenizer.ggml.mask_token_id); set it with --override-kv tokenizer.ggml.mask_token_id=int:ID",
                        ae_gguf_path(m->gguf), m->hparams.arch);
     struct ae_denoiser *d = spec->denoiser = ae_alloc(1, sizeof *d);
     if (!d) return ae_fail_memory(error, "the answers that are denoised", sizeof *d);
@@ -95,11 +95,11 @@ aerie_status ae_denoise_check(const ae_spec *spec, const ae_spec_request *reques
     ae_draw draw;
     if (request->grammar)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "a grammar (or a schema, or tools that must be called) needs a model that "
-                       "writes from left to right; one of architecture %s fills its answer in any order", arch);
+                       "a grammar (or a schema, or forced tool calls) needs a model that generates from left to right; one of "
+                       "architecture %s fills its answer in any order", arch);
     if (request->reasoning)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "reasoning can be limited where a model writes from left to right; one of architecture %s fills its "
+                       "a reasoning budget needs a model that generates from left to right; one of architecture %s fills its "
                        "answer in any order", arch);
     if (request->n_media)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "a model of architecture %s reads tokens alone, no pictures", arch);
@@ -110,8 +110,8 @@ aerie_status ae_denoise_check(const ae_spec *spec, const ae_spec_request *reques
     ae_draw_plan(&draw, &request->sampling, (uint32_t)ae_vocab_n_tokens(spec->vocab));
     if (!ae_draw_is_from_row(&draw))
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "penalties, DRY and mirostat look at the tokens before, which a model of "
-                       "architecture %s does not know when it draws; temperature, top-k, top-p, min-p and the other steps work",
+                       "penalties, DRY and mirostat need the preceding tokens, which a model of architecture %s does not know "
+                       "when it draws; use temperature, top-k, top-p, min-p or the other steps instead",
                        arch);
     return check_settings(request->diffusion, error);
 }
@@ -391,7 +391,7 @@ static void settle_slot(ae_spec *spec, uint32_t i_slot, const float *seen, ae_sp
         return;
     }
     (void)ae_fail(&s->stats.error, AERIE_ERROR_FORMAT, "the model produced no finite logit for a position of the answer: its "
-                  "weights overflow; another file of this model, or another tensor type, is needed");
+                  "weights overflow; use another file of this model, or another tensor type");
     ae_spec_finish(spec, s, AERIE_STOP_NONE);
 }
 

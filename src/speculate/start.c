@@ -104,8 +104,8 @@ static aerie_status check_request(const ae_spec *spec, const ae_spec_request *re
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt is empty; at least one token is needed");
     if (request->n_tokens >= spec->n_ctx)
         return ae_fail(error, AERIE_ERROR_LIMIT,
-                       "the prompt%s has %zu tokens, but the context holds %u and one must be left for the answer; "
-                       "a larger context (-c) or a shorter prompt is needed",
+                       "the prompt%s has %zu tokens, but the context holds %u and one must be left for the answer; use a "
+                       "larger context (-c) or a shorter prompt",
                        request->n_answered ? " with the answer to continue" : "", request->n_tokens, spec->n_ctx);
     if (request->n_answered >= request->n_tokens)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "%zu of %zu tokens are answer; at least one of a prompt is needed",

@@ -248,7 +248,7 @@ aerie_status ae_spec_deliver(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit,
     }
     if (more && s->walked.overflowed) { /* this sequence ends; the others continue */
         (void)ae_fail(&s->stats.error, AERIE_ERROR_FORMAT, "the model produced no finite logit for the token at position %zu: "
-                      "its weights overflow; another file of this model, or another tensor type, is needed", s->n_tokens);
+                      "its weights overflow; use another file of this model, or another tensor type", s->n_tokens);
         ae_spec_finish(spec, s, AERIE_STOP_NONE);
     }
     ae_spec_note_verdict(spec, i_slot, n_path);

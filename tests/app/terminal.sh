@@ -505,7 +505,7 @@ pass "a long prompt shows its progress"
 # ---- a model without a template ----
 LC_ALL=C sed 's/tokenizer.chat_template/tokenizer.chat_templatX/' "$here/m.gguf" >"$here/bare.gguf"
 start -m "$here/bare.gguf" -n 4
-expect "so messages are written in the layout of"
+expect "so messages use the built-in template"
 prompt
 keys C-d
 expect "status 0"

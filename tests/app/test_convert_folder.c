@@ -418,7 +418,7 @@ static void other_quantizations(void **state)
     make_json("quantized", ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}");
     add_more = NULL;
     cli("$A convert quantized -o o.gguf");
-    cli_refused(3, "quantized by gptq, which is not read", "q_proj.qweight");
+    cli_refused(3, "quantized by gptq, which is not supported", "q_proj.qweight");
     assert_null(strstr(cli_last.err, "--skip"));
 }
 

@@ -181,7 +181,7 @@ static void devices(void **state)
     cli(RUN "-dev cpu,cpu");
     cli_refused(2, "device cpu is named twice", "");
     cli(RUN "-dev cpu,cpu-strict -ngl 1");
-    cli_refused(2, "the processor is among the devices \"cpu,cpu-strict\"", "");
+    cli_refused(2, "the CPU is among the devices \"cpu,cpu-strict\"", "");
     cli("$A run --list-devices");
     assert_int_equal(cli_last.status, 0);
     assert_non_null(strstr(cli_last.out, "cpu    "));

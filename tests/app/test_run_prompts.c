@@ -329,7 +329,7 @@ static void models_without_a_template(void **state)
     (void)state;
     cli(BARE "-p hello -sys 'Be brief.'");
     assert_int_equal(cli_last.status, 0);
-    said("so messages are written in the layout of ");
+    said("so messages use the built-in template ");
     same(BARE "-p hello -sys 'Be brief.'", RUN "--chat-template chatml -sys 'Be brief.' -p hello");
     cli(BARE "-p hello");
     said("so the prompt is continued as it is");

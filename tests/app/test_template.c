@@ -139,7 +139,7 @@ static void what_is_wrong_is_said(void **state)
         {"--file m.gguf --messages m.json", 3, "m.gguf", ""},
         {"--file need.jinja --messages lacking", 3, "lacking: messages[1] has no \"content\"", "need.jinja: template line 1"},
         {"--file need.jinja --messages - < rolls", 3, "standard input: messages[0] has no \"role\"", ""},
-        {"--file t.jinja -p hello", 2, "'template' has no option '-p': a template is given a conversation: --messages", ""},
+        {"--file t.jinja -p hello", 2, "'template' has no option '-p': a template needs a conversation: --messages", ""},
         {"-m t.jinja --messages m.json", 3, "t.jinja", ""},
         {"--file endless.jinja --messages m.json", 3, "endless.jinja: template line 1, column", "too many steps"},
         {"--file range.jinja --messages m.json", 3, "range.jinja: template line 1, column", "range gives more than"},

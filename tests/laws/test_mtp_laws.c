@@ -283,7 +283,7 @@ static void test_refused(void **state)
     refuse_head(models[0], "narrow", AERIE_ERROR_FORMAT, "expected [128, 64]");
     write_without("qwen35-mtp", "u nextn_predict_layers", "", "keyless");
     assert_int_equal(aerie_model_load(&model, path_of("keyless"), NULL, &error), AERIE_ERROR_FORMAT);
-    assert_non_null(strstr(error.text, "blk.6.nextn.eh_proj.weight makes block 6 an MTP block"));
+    assert_non_null(strstr(error.text, "blk.6.nextn.eh_proj.weight marks block 6 as an MTP block"));
     refuse_head(models[0], "keyless", AERIE_ERROR_FORMAT, "nextn_predict_layers (0)");
     write_without("qwen35", "", "", "none"); /* a model without any */
     refuse_head(models[0], "none", AERIE_ERROR_UNSUPPORTED,

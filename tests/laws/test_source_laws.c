@@ -204,7 +204,7 @@ static void test_refusals(void **state)
     aerie_adapter *adapter;
     (void)state;
     r.tokens = many, r.n_tokens = 200;
-    refused(aerie_session_submit(session, &r, &task, &error), AERIE_ERROR_LIMIT, &error, "the source has 200 tokens");
+    refused(aerie_session_submit(session, &r, &task, &error), AERIE_ERROR_LIMIT, &error, "the source text has 200 tokens");
     r.n_tokens = 127;
     refused(aerie_session_submit(session, &r, &task, &error), AERIE_ERROR_LIMIT, &error, "of which two");
     many[3] = MKARCH_VOCAB, r.n_tokens = 10;
@@ -219,7 +219,7 @@ static void test_refusals(void **state)
     aerie_session_free(session);
     aerie_session_params p = aerie_session_params_default();
     p.n_ctx = 128, p.spec.type = AERIE_SPEC_DRAFT, p.spec.draft_model = models[1];
-    refused(aerie_session_create(&none, models[0], &p, &error), AERIE_ERROR_UNSUPPORTED, &error, "writes about a source");
+    refused(aerie_session_create(&none, models[0], &p, &error), AERIE_ERROR_UNSUPPORTED, &error, "has an encoder and a decoder");
 }
 
 static aerie_model *load_reference(const char *path)

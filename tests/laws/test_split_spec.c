@@ -67,7 +67,7 @@ static bool answer_all(const struct kind *k, const aerie_model *model, run *got,
         params.spec.draft_model = model;
     } else if (k->file) {
         const aerie_status status = aerie_drafter_head_load(&head, model, path_of(k->file), NULL, &error);
-        if (status == AERIE_ERROR_UNSUPPORTED && strstr(error.text, "lies on another device")) return false;
+        if (status == AERIE_ERROR_UNSUPPORTED && strstr(error.text, "is on another device")) return false;
         need(status, &error);
         params.spec.head = head;
     }

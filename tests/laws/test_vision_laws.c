@@ -138,7 +138,7 @@ static void refuses_what_cannot_be(void **state)
     refuse((aerie_chunk[]){text, {.rows = bad, .n_rows = 2}, text}, 3, "row 1 in chunk 1");
     refuse((aerie_chunk[]){{.tokens = negative, .n_tokens = 2}}, 1, "token 1 in chunk 0 of the prompt is -1");
     refuse((aerie_chunk[]){text, rows}, 2, "must be a token");
-    refuse((aerie_chunk[]){{.rows = many, .n_rows = 300}, text}, 2, "300 tokens and rows");
+    refuse((aerie_chunk[]){{.rows = many, .n_rows = 300}, text}, 2, "300 tokens and rows of images");
     refuse((aerie_chunk[]){{.rows = many, .n_rows = 100, .group = true}, text}, 2, "larger batch");
     refuse((aerie_chunk[]){{.rows = many, .n_rows = SIZE_MAX / 2}, text}, 2, "tokens and rows");
     refuse((aerie_chunk[]){{.tokens = before, .n_tokens = 3, .reserved = {1}}}, 1, "aerie_chunk");

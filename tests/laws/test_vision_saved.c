@@ -153,7 +153,7 @@ static void what_was_kept_is_found_by_its_rows(void **state)
         aerie_task *task;
         aerie_request r = go_on(aerie_request_default(), data, n_data);
         assert_int_equal(aerie_session_submit(to, &r, &task, &error), AERIE_ERROR_UNSUPPORTED);
-        assert_non_null(strstr(error.text, "without them"));
+        assert_non_null(strstr(error.text, "without their rows"));
         aerie_free(data);
         /* a part of a picture */
         if (m != RECURRENT) {

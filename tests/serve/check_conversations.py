@@ -227,7 +227,7 @@ class Conversations(unittest.TestCase):
             self.assertGreater(s.logged("cannot be used"), 0, s.log)
             ask(s, tokens(1))
         with self.server("--cache-disk", self.folder, "--cache-ram", "0") as s:
-            self.assertGreater(s.logged("--cache-ram 0 leaves none"), 0, s.log)
+            self.assertGreater(s.logged("--cache-ram 0 keeps no conversations"), 0, s.log)
 
 
 class TooLong(unittest.TestCase):

@@ -400,7 +400,7 @@ class Wrong(unittest.TestCase):
             with Router([a], wait=True) as r:
                 r.wait_for(1)
             with Router([a, b]) as r:
-                self.assertEqual(r.logged("another file than the other servers'"), 1)
+                self.assertEqual(r.logged("another file than that of the other servers"), 1)
                 self.assertEqual(r.get("/health").json["servers_up"], 1)
             with Router([a, b], "--mixed") as r:
                 r.wait_for(2)

@@ -305,7 +305,7 @@ static void test_refused(void **state)
         {"{\"allOf\":[{\"const\":1},{\"enum\":{}}]}", AERIE_ERROR_FORMAT, "at #/allOf/1: \"enum\" is a list of"},
         {"{\"pattern\":\"(a\"}", AERIE_ERROR_FORMAT, "not closed by )"},
         {"{\"pattern\":\"a**\"}", AERIE_ERROR_FORMAT, "nothing to repeat"},
-        {"{\"pattern\":\"(a)\\\\1\"}", AERIE_ERROR_UNSUPPORTED, "this escape is not possible"},
+        {"{\"pattern\":\"(a)\\\\1\"}", AERIE_ERROR_UNSUPPORTED, "this escape is not supported"},
         {"{\"pattern\":\"a^b\"}", AERIE_ERROR_UNSUPPORTED, "at the ends only"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -626,7 +626,7 @@ static void test_bad_tensors(void **state)
           {NEW, "fc_norm.3.weight", .a = 64}}, "there is a tensor fc_norm.3.weight, but only 3 layers of the target are "
               "tapped"},
         {{{DROP, "output.weight"}, {DROP, "d2t"}, {DROP, "eagle3.vocab_size"}},
-         "nothing says how many tokens are drafted from"},
+         "the size of the draft vocabulary is unknown"},
     };
     ALL_REFUSED(((mkhead_options){.n_draft = 40}), cases);
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
@@ -678,7 +678,7 @@ static void test_bad_eagle_and_medusa(void **state)
         {{{SHAPE, "fc.weight", .a = 64, .b = 64}, {DROP, "eagle.target_hidden_size"}},
          "rows of fc.weight have 64 elements; 64 for the"},
         {{{DROP, "fc.weight"}, {DROP, "eagle.target_hidden_size"}}, "tensor fc.weight is missing; architecture eagle needs it"},
-        {{{DROP, "eagle.vocab_size"}}, "nothing says how many tokens are drafted from: eagle.vocab_size"},
+        {{{DROP, "eagle.vocab_size"}}, "the size of the draft vocabulary is unknown: one of eagle.vocab_size"},
     };
     const bad medusa[] = {
         {{{DROP, "medusa.head_count"}}, "key \"medusa.head_count\" is missing"},

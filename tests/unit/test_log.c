@@ -172,7 +172,7 @@ static void test_a_full_cache(void **state)
     for (int i = 0; i < 4; i++) n_preempted += r.answers[i].stats.n_preempted;
     assert_true(n_preempted > 0);
     assert_int_equal(h.n[AERIE_LOG_WARNING], 1);
-    said(&h, "warning: the KV cache of 384 positions is too small for the sequences that run at once");
+    said(&h, "warning: the KV cache of 384 positions is too small for the running sequences");
     aerie_session_free(session);
     aerie_model_free(m);
 }

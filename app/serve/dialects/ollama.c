@@ -573,11 +573,11 @@ static json_t *abilities_of(const serve_model *m)
 static const struct {
     const char *path, *instead;
 } store[] = {
-    {"/api/pull", "this server downloads no models: 'aerie pull NAME' does so on its machine, and 'aerie serve NAME' or "
-     "--models-dir serves what was pulled"},
+    {"/api/pull", "this server cannot download models: run 'aerie pull NAME' on its machine, and 'aerie serve NAME' or "
+     "--models-dir to serve the model"},
     {"/api/push", "this server uploads no models"},
-    {"/api/create", "this server creates no models: 'aerie convert' and 'aerie quantize' do so on its machine, and a request's "
-     "own \"system\" and \"options\" replace a Modelfile's SYSTEM and PARAMETER"},
+    {"/api/create", "this server cannot create models: use 'aerie convert' and 'aerie quantize' on its machine; \"system\" and "
+     "\"options\" in a request replace a Modelfile's SYSTEM and PARAMETER"},
     {"/api/copy", "this server copies no models: 'aerie serve -m NAME=FILE' gives a file another name"},
     {"/api/delete", "this server deletes no models: 'aerie rm NAME' does so on its machine"},
     {"/api/blobs/", "this server takes no files: models are put on its machine by 'aerie pull'"},

@@ -183,8 +183,8 @@ uint32_t serve_connections_most(uint32_t wanted)
     const rlim_t taken = OWN_DESCRIPTORS + serve_connections_spare(0);
     const rlim_t room = limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
     const uint32_t most = room * 2 / 5 ? (uint32_t)(room * 2 / 5) : 1;
-    app_note("at most %u connections at a time instead of --max-connections %u: this process may open %llu files (ulimit -n, "
-             "or systemd's LimitNOFILE), and --max-connections needs %llu",
+    app_note("at most %u connections at a time instead of --max-connections %u: this process may open only %llu files (ulimit "
+             "-n, or systemd's LimitNOFILE), and --max-connections needs %llu",
              (unsigned)most, (unsigned)wanted, (unsigned long long)limit.rlim_cur, (unsigned long long)needed);
     return most;
 }

@@ -55,8 +55,8 @@ static json_t *openai_error(const serve_error *e)
 void serve_memory_say(const serve_call *call, serve_error *error)
 {
     if (error->memory && atomic_load(&call->use.refused))
-        serve_fail(error, 503, "", "the memory limit for requests is used up (--max-request-memory): this request needs more "
-                   "than is left of %llu MiB; try again later, or send a smaller request",
+        serve_fail(error, 503, "", "the memory limit for requests is reached (--max-request-memory): this request needs more "
+                   "than what is left of %llu MiB; try again later, or send a smaller request",
                    atomic_load(&call->use.of->most) >> 20);
 }
 

@@ -277,8 +277,8 @@ static serve_conversations *open_conversations(const serve_model *model)
     if (o->cache_ram >= 0) limits.ram = (uint64_t)o->cache_ram << 20;
     if (o->cache_ram > 0 && share && share < limits.ram) limits.ram = share;
     if (!limits.ram && limits.folder)
-        app_note("--cache-disk: conversations go to files by way of memory, and --cache-ram 0 leaves none, so none is kept; a "
-                 "--cache-ram of a few conversations' size is enough");
+        app_note("--cache-disk: files are written from memory, but --cache-ram 0 keeps no conversations there, so none is "
+                 "kept; set --cache-ram to the size of a few conversations");
     return limits.ram ? serve_conversations_open(&limits) : NULL;
 }
 

@@ -51,8 +51,8 @@ bool ae_gpu_wait(ae_stream *stream, const char *what)
 bool ae_gpu_may_copy(ae_stream *stream, const char *what)
 {
     if (!stream->recording) return true;
-    ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "%s: %s inside a recorded pass, which a replay would leave out; "
-                    "please report (AERIE_GPU_GRAPHS=0 runs without recordings)", stream->backend->name, what);
+    ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "%s: %s inside a recorded pass, which a replay would skip; this is a "
+                    "bug, please report it (AERIE_GPU_GRAPHS=0 runs without recordings)", stream->backend->name, what);
     return false;
 }
 
@@ -340,6 +340,6 @@ bool ae_gpu_pause(double start, double limit)
 
 aerie_status ae_gpu_hung(double limit, aerie_error *error)
 {
-    return ae_fail(error, AERIE_ERROR_INTERNAL, "the device made no progress for %g s and is given up; a restart of the "
-                   "program may bring it back (AERIE_GPU_LIMIT=0 waits without a limit)", limit);
+    return ae_fail(error, AERIE_ERROR_INTERNAL, "the device made no progress for %g s and is given up; restarting the program "
+                   "may bring it back (AERIE_GPU_LIMIT=0 waits without a limit)", limit);
 }

@@ -44,8 +44,8 @@ static aerie_status fail_pickle(const ae_convert *c, const char *path)
 {
     const char *other = ae_kind_path(path);
     if (other) return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is %s", path, other);
-    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is a checkpoint of PyTorch, which aerie does not read; "
-                   "'python3 training/torch_to_safetensors.py %s' writes it as safetensors", path, c->path);
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is a PyTorch checkpoint, which aerie does not read; convert it to "
+                   "safetensors: python3 training/torch_to_safetensors.py %s", path, c->path);
 }
 
 static aerie_status open_tensors(ae_convert *c)

@@ -248,8 +248,8 @@ static aerie_status set_nvfp4(const ae_convert *c, scaled *s, const ae_st_tensor
     for (uint32_t i = 0; i + 1 < n && fits; i++) fits = scales->shape[i] == t->shape[i];
     if (!fits) return fail_scales(c, t, scales, "[rows, groups] for codes [rows, 8 groups], or stacks of both");
     if (!second)
-        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s has scales of %s, but no factor of the matrix: a tensor of "
-                       "its name with weight_scale_2 or weight_global_scale is missing", c->path, t->name,
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s has scales of %s, but no factor for the matrix: its tensor "
+                       "weight_scale_2 or weight_global_scale is missing", c->path, t->name,
                        ae_st_dtype_name(scales->dtype));
     s->rows = t->shape[n - 2], s->columns = 2 * t->shape[n - 1];
     s->block_rows = 1, s->block_columns = 16, s->scale_columns = scales->shape[n - 1];

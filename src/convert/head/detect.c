@@ -374,8 +374,8 @@ aerie_status ae_convert_head_detect(ae_convert *c, bool *mine)
     if (!*mine) {
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
                        "%s: this is not a drafter head: an EAGLE-3 head has midlayer.hidden_norm.weight, an EAGLE-1 or 2 head "
-                       "fc.weight, a block drafter hidden_norm.weight beside it, a Medusa head 0.0.linear.weight; nor is it a "
-                       "BERT encoder, which has embeddings.word_embeddings.weight; found %zu tensors%s%s",
+                       "fc.weight, a block drafter fc.weight and hidden_norm.weight, a Medusa head 0.0.linear.weight; nor is "
+                       "it a BERT encoder, which has embeddings.word_embeddings.weight; found %zu tensors%s%s",
                        c->path, c->n_entries, c->n_entries ? ", the first " : "",
                        c->n_entries ? c->entries[0].tensor->name : "");
     }

@@ -61,9 +61,8 @@ static aerie_status use_default(ae_convert *c)
     const uint32_t n = h->n_target_layers;
     if (!n) {
         return ae_fail(c->error, AERIE_ERROR_FORMAT,
-                       "%s: the config names no layers ('eagle_aux_hidden_state_layer_ids'), and the usual ones, 2, L/2 and "
-                       "L-3, depend on "
-                       "the number of the target's layers: give --target FILE or --taps LIST",
+                       "%s: the config names no layers ('eagle_aux_hidden_state_layer_ids'), and the default, 2, L/2 and L-3, "
+                       "depends on the target's number of layers: give --target FILE or --taps LIST",
                        *c->config_path ? c->config_path : c->path);
     }
     if (n < 6) {

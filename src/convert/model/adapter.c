@@ -77,8 +77,8 @@ static aerie_status adapter_detect(ae_convert *c, bool *mine)
     for (size_t i = 0; !c->arch && (arch = ae_convert_arch_at(i)); i++)
         if (strcmp(arch->arch, c->adapter.arch) == 0) c->arch = arch;
     if (c->arch) return AERIE_OK;
-    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: adapters of architecture %s cannot be converted: what its matrices "
-                   "are called in other checkpoints is not known", c->options.target, c->adapter.arch);
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: adapters of architecture %s cannot be converted: the names of its "
+                   "matrices in other checkpoints are not known", c->options.target, c->adapter.arch);
 }
 
 /* ---- Pairs ---------------------------------------------------------------------------------------------- */

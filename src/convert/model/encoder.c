@@ -142,8 +142,8 @@ static aerie_status read_pooling(ae_convert *c, ae_convert_encoder *b)
     json_decref(json);
     if (n > 1)
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: 1_Pooling/config.json asks for a pooling, or for several at once, that a "
-                       "GGUF file cannot express; mean, cls and last are possible",
+                       "%s: 1_Pooling/config.json specifies a pooling, or several at once, that a GGUF file cannot express; "
+                       "mean, cls and last are supported",
                        c->path);
     return AERIE_OK;
 }

@@ -200,8 +200,8 @@ aerie_status ae_convert_keys_minimax_m3(ae_convert_keys *k, const ae_convert *c)
     AE_TRY(ae_convert_u32(c, "n_shared_experts", 0, AE_MAX_EXPERTS, &n_shared));
     AE_TRY(ae_convert_u32(c, "shared_intermediate_size", 1, AE_MAX_FF, &size));
     if (size && size % n_ff)
-        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'shared_intermediate_size' is %u, which is no multiple of "
-                       "'intermediate_size', %u; GGUF files of architecture %s cannot say that", c->config_path, size, n_ff,
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'shared_intermediate_size' is %u, which is not a multiple of "
+                       "'intermediate_size', %u; GGUF files of architecture %s cannot express that", c->config_path, size, n_ff,
                        c->arch->arch);
     ae_convert_put_u32(k, "expert_shared_count", size && n_shared ? size / n_ff : n_shared);
     ae_convert_put_bool(k, "expert_weights_norm", true);
@@ -292,7 +292,8 @@ static aerie_status add_ahead(ae_convert *c, uint32_t layer)
     }
     if (other)
         ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: the MTP block's own hc_head tensors are left out, because a file "
-                   "has one set for the block and the model: its drafts may be worse, but never the answers", c->path);
+                   "has one set for the block and the model; drafts "
+                   "may be accepted less often, but answers do not change", c->path);
     return AERIE_OK;
 }
 

@@ -257,7 +257,7 @@ static aerie_status check_type(const ae_convert *c, const ae_st_tensor *t)
     if (t->dtype == AE_ST_F32 || t->dtype == AE_ST_F16 || t->dtype == AE_ST_BF16 || t->dtype == AE_ST_F64) return AERIE_OK;
     if (t->dtype >= AE_ST_DTYPE_COUNT) return AERIE_OK; /* codes and scales (scaled_weights.c) */
     return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s, but must be F32, F16, BF16 or F64, or FP8, "
-                   "MXFP4 or NVFP4 with scales: checkpoints quantized otherwise are not read", c->path, t->name,
+                   "MXFP4 or NVFP4 with scales; other quantized checkpoints are not supported", c->path, t->name,
                    ae_st_dtype_name(t->dtype));
 }
 
@@ -513,8 +513,8 @@ static aerie_status check_unused(ae_convert *c)
         if (e->used) continue;
         if (!is_unneeded(c, e->name) && quantized)
             return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                           "%s: the checkpoint is quantized by %.40s, which is not read (tensor %s); convert the one that it "
-                           "was made from", c->path, quantized, e->tensor->name);
+                           "%s: the checkpoint is quantized by %.40s, which is not supported (tensor %s); convert the original "
+                           "checkpoint instead", c->path, quantized, e->tensor->name);
         if (!is_unneeded(c, e->name))
             return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
                            "%s: tensor %s is unknown in architecture %s; --skip leaves it out", c->path, e->tensor->name,

@@ -57,8 +57,8 @@ void ae_convert_count_ahead(ae_convert *c)
     c->model.n_ahead = n;
     if (!n || c->options.mtp || c->arch->flags & AE_ARCH_AHEAD) return;
     ae_log_say(&c->options.log, AERIE_LOG_INFO,
-               "%s: the blocks that predict further ahead are left out, because llama.cpp loads no files of architecture %s "
-               "with them; --mtp writes them",
+               "%s: the MTP blocks are left out, because llama.cpp loads no files of architecture %s with them; --mtp writes "
+               "them",
                c->path, c->arch->arch);
     c->model.n_ahead = 0;
 }

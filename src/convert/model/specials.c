@@ -211,7 +211,7 @@ static aerie_status put_mask(const ae_convert *c, ae_gguf_writer *out, const ae_
     if (id < 0) id = find_word(w, json_object_get(f->special, "mask_token"));
     if (id >= 0) return ae_gguf_writer_u32(out, "tokenizer.ggml.mask_token_id", (uint32_t)id, c->error);
     return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: neither 'mask_token_id' nor the tokenizer's 'mask_token' is one of the "
-                   "%u tokens; without it nothing can be written", c->config_path, w->n);
+                   "%u tokens; the model cannot generate without a mask token", c->config_path, w->n);
 }
 
 aerie_status ae_convert_put_special(const ae_convert *c, ae_gguf_writer *out, const ae_convert_words *w,

@@ -51,9 +51,9 @@ static bool joins_spaces(const json_t *step)
 
 static aerie_status fail_step(const ae_convert *c, const char *type)
 {
-    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tokenizer.json prepares text by a step \"%.40s\", which a GGUF "
-                   "file with a Unigram vocabulary cannot express; a map of characters (Precompiled), Strip and a Replace of "
-                   "spaces by one are possible, and WhitespaceSplit and Metaspace after them", c->path, *type ? type : "?");
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tokenizer.json normalizes text by a step \"%.40s\", which a GGUF "
+                   "file with a Unigram vocabulary cannot express; supported are a character map (Precompiled), Strip and a "
+                   "Replace of spaces by one, and WhitespaceSplit and Metaspace after them", c->path, *type ? type : "?");
 }
 
 /* Reads the steps of the normalizer: the map of characters to s->charsmap, and whether repeated spaces are dropped. */

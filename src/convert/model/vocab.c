@@ -120,8 +120,8 @@ static aerie_status find_pre(const ae_convert *c, const json_t *tokenizer, char 
         return AERIE_OK;
     }
     return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                   "%s: tokenizer.json cuts text into words in a way (%.40s%s%.160s) that no known "
-                   "pre-tokenizer does; --pre NAME says which one comes closest, at the price of other tokens",
+                   "%s: tokenizer.json splits text into words by a rule (%.40s%s%.160s) that matches no known pre-tokenizer; "
+                   "--pre NAME selects the closest one, but some texts will then get other tokens",
                    c->path, other, read && n ? ": " : "", read && n ? patterns[n - 1] : "");
 }
 

@@ -119,8 +119,8 @@ static aerie_status choose(ae_rewrite *r, ae_rules *rules, const ae_rewrite_sett
     if (again && !s->allow_requantize)
         return ae_rewrite_fail(
             r->gguf, t->from, error, AERIE_ERROR_ARGUMENT,
-            "is quantized already (%s); %s made of it is worse than made of the original: take an F16, BF16 or "
-            "F32 file, or insist with --allow-requantize",
+            "is quantized already (%s); %s made from it is worse than made from the original: use an F16, BF16 or F32 file, or "
+            "override with --allow-requantize",
             from->name, to->name);
     return AERIE_OK;
 }
@@ -168,8 +168,8 @@ static aerie_status check_mix(const ae_rewrite *r, aerie_error *error)
     const char *dots, *path = ae_gguf_path_end(ae_gguf_path(r->gguf), &dots);
     if (!ae_mix_needs_experts(s->mix) || s->pure || r->model.head || r->model.n_experts) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_ARGUMENT,
-                   "%s%s: %s is for models with experts and this one has none: all of it would become Q8_0; take Q8_0, or "
-                   "Q4_0 or IQ4_NL for 4 bits, or with --pure %s for every weight",
+                   "%s%s: %s is for models with experts and this one has none, so everything would become Q8_0; use Q8_0, or "
+                   "Q4_0 or IQ4_NL for 4 bits, or --pure with %s for every weight",
                    dots, path, s->mix->name, ae_type_name(s->mix->type));
 }
 

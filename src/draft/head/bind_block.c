@@ -54,8 +54,8 @@ static aerie_status read_mask(ae_binder *b, ae_dhead_hparams *h)
     const char *key = "tokenizer.ggml.mask_token_id";
     if (!ae_gguf_kv_find(b->gguf, key)) key = ae_bind_key(b, "mask_token_id");
     if (!ae_gguf_kv_find(b->gguf, key))
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: neither tokenizer.ggml.mask_token_id nor %s says which token stands "
-                       "for those that a block predicts", ae_gguf_path(b->gguf), key);
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: neither tokenizer.ggml.mask_token_id nor %s names the mask token of "
+                       "the rows that a block predicts", ae_gguf_path(b->gguf), key);
     AE_TRY(ae_gguf_get_u32(b->gguf, key, true, &mask, b->error));
     if (mask >= h->n_vocab)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u; the vocabulary has %u tokens", ae_gguf_path(b->gguf), key,

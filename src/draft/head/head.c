@@ -237,7 +237,7 @@ static aerie_status bind_head(ae_dhead *head, aerie_error *error)
     if (b.arch && b.arch->block) return ae_dhead_bind_block(head, b.arch, error);
     if (ae_model_find_nextn(head->gguf) != AE_NEXTN_NONE) return bind_mtp(head, error);
     if (!b.arch || !b.arch->drafter)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is %s, not a drafter head; these are "
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is %s, not a drafter head; drafter heads are "
                        "eagle3, eagle, medusa, dflash and gemma4-assistant, and models with MTP blocks", ae_gguf_path(b.gguf),
                        (int)(arch.n < 64 ? arch.n : 64), arch.data, b.arch ? "a model of its own" : "unknown");
     AE_TRY(ae_gguf_get_string(b.gguf, "general.name", false, &name, error));

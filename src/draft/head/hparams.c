@@ -195,8 +195,8 @@ static aerie_status read_vocabularies(ae_binder *b, ae_dhead_hparams *h)
     else if (map) AE_TRY(take_rows(b, "d2t", map->ne[0], &h->n_draft));
     else h->n_draft = h->n_vocab;
     if (!h->n_draft)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: nothing says how many tokens are drafted from: %s.vocab_size, "
-                       "output.weight, d2t or token_embd.weight would", path_of(b), b->arch->name);
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: the size of the draft vocabulary is unknown: one of %s.vocab_size, "
+                       "output.weight, d2t and token_embd.weight is needed", path_of(b), b->arch->name);
     if (!map && !h->n_vocab) h->n_vocab = h->n_draft;
     if (h->n_vocab && h->n_draft > h->n_vocab)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s has %u rows, but the target only %u tokens", path_of(b),

@@ -278,7 +278,7 @@ static aerie_status check_device(const ae_dhead_net *net, aerie_error *error)
         const uint32_t read = ae_dhead_target_layer(net->head, target->model, i);
         if (target->split.mixer[read] == target->split.output) continue;
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: this head reads the keys and values of the model's layer %u, which "
-                       "lies on another device than the model's output; with more layers there (-ngl) it can be used",
+                       "is on another device than the model's output; put more layers on that device (-ngl)",
                        ae_gguf_path(net->head->gguf), read);
     }
     return AERIE_OK;

@@ -81,8 +81,8 @@ static aerie_status check_finite(const load_job *job, const ae_part *part, const
     const ae_dot dot = ae_type_get(t->type)->dot;
     size_t at;
     if (ae_type_finite(t->type, rows, n, &at)) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_FORMAT, "%s: tensor %.*s: row %llu has %s that is infinite or not a number; the file "
-                   "is damaged, or its conversion overflowed: fetch or convert it again",
+    return ae_fail(error, AERIE_ERROR_FORMAT, "%s: tensor %.*s: row %llu has %s that is infinite or not a number; the file is "
+                   "damaged, or its conversion overflowed: download or convert it again",
                    ae_gguf_path(job->parts->gguf), (int)t->name.n, t->name.data,
                    (unsigned long long)(first + at / n_in), dot == AE_DOT_32 || dot == AE_DOT_256 ? "a scale" : "a value");
 }

@@ -46,7 +46,7 @@ aerie_status ae_split_set_ffn(ae_split *split, const ae_model *model, uint32_t l
                        "cannot lie on two devices", ae_gguf_path(model->gguf), layer);
     if (model->layers[layer].spec.ffn == AE_FFN_CHANNEL_MIX)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: the channel mix of layer %u keeps a row in the state of its mixer, "
-                       "so they cannot lie on two devices", ae_gguf_path(model->gguf), layer);
+                       "so both must be on the same device", ae_gguf_path(model->gguf), layer);
     while (at < split->n_devices && split->devices[at] != device) at++;
     if (at == AE_MAX_DEVICES)
         return ae_fail(error, AERIE_ERROR_LIMIT, "a model can use at most %d devices", AE_MAX_DEVICES);

@@ -148,8 +148,8 @@ static aerie_status fail_cycle(check *c, const char *what, uint32_t from, uint32
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s: %.80s refers to itself without anything written between (%s)", what,
                        first->name, chain);
     return ae_fail(error, AERIE_ERROR_FORMAT,
-                   "%s line %u, column %u: rule '%.60s' is left-recursive: it comes back to itself before it consumes "
-                   "anything (%s); put what it begins with first", what, first->line, first->column, first->name, chain);
+                   "%s line %u, column %u: rule '%.60s' is left-recursive: it refers to itself before it consumes anything "
+                   "(%s); move the recursion to the end of the rule", what, first->line, first->column, first->name, chain);
 }
 
 enum { WHITE, GREY, BLACK };

@@ -431,7 +431,7 @@ static const char *format_pattern(ae_schema *s, const json_t *schema, const json
         if (!strcmp(formats[i].name, json_string_value(format))) return formats[i].pattern;
     if (!json_is_string(format)) ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"format\" is a string");
     ae_schema_pass_over(s, schema, "format",
-                        "\"format\": \"%.60s\" is not possible in a grammar; date, time, date-time, uuid, email, hostname, "
+                        "\"format\": \"%.60s\" is not supported in a grammar; date, time, date-time, uuid, email, hostname, "
                         "uri, ipv4 and ipv6 are", json_is_string(format) ? json_string_value(format) : "");
     return NULL;
 }

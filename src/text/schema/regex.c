@@ -135,7 +135,7 @@ static uint32_t read_escape(regex *r, bool in_class)
     }
     if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (uint8_t)c >= 0x80 || (uint8_t)c < 0x20) {
         fail(r, AERIE_ERROR_UNSUPPORTED,
-             "this escape is not possible; \\d \\w \\s, their opposites, \\n \\r \\t \\f \\v \\0 \\xNN \\uNNNN and "
+             "this escape is not supported; \\d \\w \\s, their opposites, \\n \\r \\t \\f \\v \\0 \\xNN \\uNNNN and "
              "punctuation are");
         return 0;
     }

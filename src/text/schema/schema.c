@@ -299,8 +299,8 @@ typedef struct way {
 
 static void fail_cycle(ae_schema *s, const json_t *schema)
 {
-    ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "this schema refers to itself without anything written between; "
-                   "recursion is possible through properties and items");
+    ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "this schema refers to itself directly; recursion is only possible through "
+                   "properties and items");
 }
 
 static void add(ae_schema *s, ae_conjuncts *set, const json_t *schema, const json_t *from, const way *before, uint32_t depth)

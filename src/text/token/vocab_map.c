@@ -264,8 +264,8 @@ aerie_status ae_vocab_map_check(const ae_vocab_map *map, const char *target_name
     if (o->vocab_share >= AE_OVERLAP_MIN_VOCAB && o->text_share >= AE_OVERLAP_MIN_TEXT) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
                    "the draft model \"%s\" (%s) shares %d of the %d tokens of \"%s\" (%s), %.1f%%, which make up %.1f%% of a "
-                   "sample text; at least %.0f%% of the tokens and %.0f%% of the text are needed; a draft model "
-                   "with a tokenizer more like the target's, or speculation without one (--spec-type ngram), would work",
+                   "sample text; at least %.0f%% of the tokens and %.0f%% of the text are needed; use a draft model whose "
+                   "tokenizer is closer to the target's, or --spec-type ngram, which needs no draft model",
                    draft_name, map->draft->kind, o->n_shared, o->n_target, target_name, map->target->kind, 100 * o->vocab_share,
                    100 * o->text_share, 100 * AE_OVERLAP_MIN_VOCAB, 100 * AE_OVERLAP_MIN_TEXT);
 }

@@ -180,8 +180,8 @@ static aerie_status refuse(uint32_t differing, const char *name, aerie_error *er
 {
     uint32_t i = 0;
     while (i + 1 < AE_VK_EXAM_OPERATIONS && !(differing >> i & 1)) i++;
-    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%.100s does not compute like the processor (%s%s), so its output would "
-                   "differ; --device cpu runs on the processor", name, ae_vk_exam_name(i),
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%.100s does not compute like the CPU (%s%s), so its output would differ; "
+                   "--device cpu runs on the CPU", name, ae_vk_exam_name(i),
                    differing & (differing - 1) ? " and others" : "");
 }
 
