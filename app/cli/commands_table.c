@@ -22,7 +22,7 @@ static const app_command commands[] = {
      "  aerie run -m model.gguf -no-cnv -p 'Once upon a time' -n 64 --temp 0 --stats\n"},
     {APP_SERVE, "serve", "[MODEL ...]", "an HTTP server for many clients at once",
      "Answers requests over HTTP in the formats of OpenAI (chat completions, completions, responses), Anthropic (messages),\n"
-     "llama.cpp's server (completion, infill, slots) and ollama (chat, generate), and serves a page to chat on at /.\n"
+     "llama.cpp's server (completion, infill, slots) and ollama (chat, generate), and serves a chat page at /.\n"
      "Every answer has the same bytes as if the request were the only one, whatever else the server does at the time.\n"
      "Speculation is on by default, for every request. After SIGTERM or Ctrl-C running answers may finish (--grace); a second\n"
      "one ends the server at once.\n"
@@ -32,10 +32,10 @@ static const app_command commands[] = {
      "  aerie serve -m model.gguf --host 0.0.0.0 --port 8000 --api-key-file keys.txt -np 16 -c 8192\n"
      "  aerie serve --models-dir models --models-max 2\n"},
     {APP_ROUTER, "router", "URL ...", "one address for several servers, which may fail",
-     "Passes requests on to servers started by 'aerie serve', of which each has the same model, and their answers back. A\n"
+     "Forwards requests to servers started by 'aerie serve' with the same model, and returns their answers. A\n"
      "URL is http://HOST:PORT, https://HOST:PORT or unix:PATH. Requests with a common beginning go to the same server, whose\n"
-     "cache has it, unless that has too much to do. If a server is lost, its requests are begun again on another one, or on\n"
-     "the same one once it is back (--wait); since answers have the same bytes everywhere, clients see a pause and no more.\n"
+     "cache has it, unless that server is too busy. If a server is lost, its requests are replayed on another one, or on\n"
+     "the same one once it is back (--wait); since answers have the same bytes everywhere, clients only see a pause.\n"
      "It has no options for models: give those, and the same API keys, to the servers.\n"
      "\n"
      "  aerie router http://10.0.0.1:8080 http://10.0.0.2:8080 --host 0.0.0.0 --port 8000 --api-key-file keys.txt\n"
@@ -184,7 +184,7 @@ static const app_command commands[] = {
      "  with a drafter head (-md, or beside the model): chains, EAGLE-2's tree, and trees cut to the nodes that pay;\n"
      "  with a draft model (-md): the draft model alone, and with its own drafter (hier);\n"
      "  with a model that has experts: self-drafts by number of experts, by draft length and by layers.\n"
-     "With -md MODEL the head beside the model is measured too. Each kind is compared with plain decoding that runs in turns\n"
+     "With -md MODEL the head beside the model is measured too. Each kind is compared with plain decoding that alternates\n"
      "with it. If any output differs, the exit status is 1.\n"
      "The folder gets study.csv with all figures, which bench/plot.py draws, and study.md with tables. A type's figures and\n"
      "tables are written when it is complete; --resume measures the missing types.\n"

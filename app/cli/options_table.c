@@ -85,16 +85,16 @@ static const app_option options[] = {
     {"--list-devices", NULL, APP_FLAG, LOADS | APP_BENCH_SHAPES, AT(list_devices), 0, 0, "Model",
      "list the devices of this machine, and why one cannot be used; nothing else is done"},
     {"-ngl --gpu-layers --n-gpu-layers", "N", APP_TEXT, LOADS, AT(gpu_layers), 0, 0, "Model",
-     "put the last N layers on the device and the others on the processor; the output counts as the last layer; auto or all: "
-     "the whole model; 0: nothing, whatever --device says"},
+     "put the last N layers on the device and the others on the CPU; the output counts as the last layer; auto or all: the "
+     "whole model; 0: nothing, whatever --device says"},
     {"-ts --tensor-split", "N,N,...", APP_TEXT, LOADS, AT(tensor_split), 0, 0, "Model",
      "the share of the layers that each of several devices gets, e.g. 3,1 (default: by free memory)"},
     {"-ncmoe --n-cpu-moe", "N", APP_U32, LOADS, AT(model_params.n_cpu_moe), 0, 1e5, "Model",
-     "keep the experts of the first N layers on the processor, whatever --device says"},
+     "keep the experts of the first N layers on the CPU, whatever --device says"},
     {"-cmoe --cpu-moe", NULL, APP_FLAG, LOADS, AT(cpu_moe), 0, 0, "Model",
-     "keep all experts on the processor, whatever --device says"},
+     "keep all experts on the CPU, whatever --device says"},
     {"-ncffn --n-cpu-ffn", "N", APP_U32, LOADS, AT(model_params.n_cpu_ffn), 0, 1e5, "Model",
-     "keep the feed-forward blocks without experts of the first N layers on the processor"},
+     "keep the dense feed-forward blocks of the first N layers on the CPU"},
 
     {"--machines", "auto|split|pipeline|SxN", APP_TEXT, APP_RUN | APP_SERVE | APP_INSPECT, AT(machines), 0, 0, "Model",
      "several processes run the model together, started by mpirun or srun with the same options: each has rows of all matrices "
@@ -113,15 +113,15 @@ static const app_option options[] = {
      "let --machines use public addresses, where anybody can take part: MPI has no authentication"},
 
     {"--lora", "FILE[,FILE...]", APP_LORAS, ADAPTS, AT(loras), 0, 0, "Model",
-     "use a LoRA adapter (a GGUF file; 'aerie convert' makes one of PEFT's folder); may be repeated, all are used together"},
+     "use a LoRA adapter (a GGUF file; 'aerie convert' makes one from a PEFT folder); may be repeated, all are used together"},
     {"--lora-scaled", "FILE:SCALE[,...]", APP_LORAS_SCALED, ADAPTS, AT(loras), 0, 0, "Model",
      "like --lora, with the adapter's effect multiplied by SCALE"},
     {"--lora-init-without-apply", NULL, APP_FLAG, APP_SERVE, AT(serve.lora_idle), 0, 0, "Model",
      "load the adapters, but use them only as a request's \"lora\" or POST /lora-adapters says"},
 
     {"-mm --mmproj", "FILE", APP_TEXT, APP_RUN | APP_SERVE | APP_DOCTOR | APP_CONVERT, AT(mmproj), 0, 0, "Model",
-     "the part of the model that reads images (an mmproj GGUF file); default: the one mmproj*.gguf beside the model. 'convert' "
-     "writes it there, with the text model (-o) or alone"},
+     "the model's vision encoder (an mmproj GGUF file); default: the only mmproj*.gguf beside the model. 'convert' writes it "
+     "there, with the text model (-o) or alone"},
     {"--no-mmproj --no-mmproj-auto", NULL, APP_FLAG, APP_RUN | APP_SERVE | APP_PULL | APP_DOCTOR, AT(no_mmproj), 0, 0, "Model",
      "do not look for an mmproj file beside the model, and do not pull one with it"},
     {"--image-min-tokens", "N", APP_U32, APP_RUN | APP_SERVE | APP_DOCTOR, AT(image_min_tokens), 0, 16384, "Model",
@@ -200,19 +200,19 @@ static const app_option options[] = {
     {"--chat-template-kwargs", "JSON", APP_TEXT, SPECULATES | APP_TEMPLATE, AT(chat.template_kwargs), 0, 0, "Template",
      "set variables of the template, e.g. {\"enable_thinking\": false}; --set of 'template' overrides them"},
     {"-sp --special", NULL, APP_FLAG, APP_RUN | APP_SERVE, AT(special), 0, 0, "Generation",
-     "write the model's control tokens in answers, but for those that end them"},
+     "show the model's control tokens in answers, except those that end them"},
     {"--special-in-messages", NULL, APP_FLAG, SPECULATES | APP_TEMPLATE, AT(special_in_messages), 0, 0, "Template",
      "control tokens spelled in messages and tools, such as <|im_end|>, become control tokens (default: they are text)"},
     {"--tools", "FILE", APP_TEXT, APP_RUN | APP_TEMPLATE, AT(chat.tools), 0, 0, "Template",
      "list of tools (JSON) for the template; replaces the one in the messages file, and an empty list means no tools"},
     {"--reasoning-budget", "N", APP_I32, SPECULATES, AT(chat.reasoning_budget), -1, INT32_MAX, "Template",
-     "tokens of reasoning in an answer at most: then the text that closes it is written. 0: none; the template's variable that "
-     "turns thinking off (enable_thinking, thinking) is set, too. -1: no limit"},
+     "maximum number of tokens of reasoning in an answer, after which the text that closes it is inserted. 0: none; the "
+     "template's variable that turns thinking off (enable_thinking, thinking) is set, too. -1: no limit"},
     {"-rea --reasoning", "on|off|auto", APP_TEXT, SPECULATES, AT(chat.reasoning), 0, 0, "Template",
-     "turn thinking on or off, if the template has a variable for it (enable_thinking, thinking); auto: as the template likes "
+     "turn thinking on or off, if the template has a variable for it (enable_thinking, thinking); auto: the template's default "
      "(default: auto)"},
     {"--reasoning-effort", "LEVEL", APP_TEXT, SPECULATES, AT(chat.reasoning_effort), 0, 0, "Template",
-     "set the template's variable reasoning_effort, such as low, medium or high; a request's own goes first"},
+     "set the template's variable reasoning_effort, such as low, medium or high; a request's own value takes precedence"},
     {"--reasoning-budget-message", "TEXT", APP_TEXT, SPECULATES, AT(chat.reasoning_message), 0, 0, "Template",
      "text to write before the reasoning is closed because --reasoning-budget is used up"},
 
@@ -480,7 +480,7 @@ static const app_option options[] = {
     {"--check-limit", "SECONDS", APP_U32, APP_ROUTER, AT(router.limit), 1, 3600, "Router",
      "a server that does not answer a check within this time counts as lost, and its requests continue elsewhere"},
     {"--replays", "N", APP_U32, APP_ROUTER, AT(router.n_replays), 0, 100, "Router",
-     "how often one request is begun again because its server was lost; then it fails, since it may be what ends servers"},
+     "how many lost servers one request is replayed from; then it fails, since it may be the cause"},
     {"--canary", "SHARE", APP_F32, APP_ROUTER, AT(router.canary), 0, 1, "Router",
      "share of requests that a second server answers too, to compare the bytes; differences are logged and counted"},
     {"--server-key", "KEY", APP_TEXT, APP_ROUTER, AT(router.key), 0, 0, "Router",
