@@ -19,7 +19,8 @@ if ! mpirun --oversubscribe -n 1 true > /dev/null 2> "$dir/err"; then
     exit 77
 fi
 bad=0
-start 4 -p "some text" --machines auto --verbose > "$dir/many"
+timeout 300 mpirun --oversubscribe -n 4 "$aerie" run "$dir/a.gguf" -t 1 --ids -n 24 -p "some text" --machines auto --verbose \
+    > "$dir/many" 2> "$dir/err"
 [ "$(grep -c ' stages.* ms a row' "$dir/err")" = 3 ] && [ "$(grep -c ': chosen' "$dir/err")" = 1 ] ||
     { echo "auto does not choose one of three forms"; head -9 "$dir/err"; bad=1; }
 for how in "--temp 0" "--temp 0.9 --seed 3" "--temp 1.1 --seed 5 --top-k 0 --top-p 1 --min-p 0"; do

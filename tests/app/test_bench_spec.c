@@ -368,7 +368,8 @@ static void a_study(void **state)
     assert_string_equal(cli_last.out, "1\n1\n4\n2\n2\n");
     cli("cat s/study.md");
     static const char *const told[] = {"| date | 20", " UTC |", "| CPU | ", ", kernels ", "| aerie | ", ", commit ",
-                                       "| prompts | 1 of `-p` |", "`-n 4 -r 1 --temp ", " --quick` |", "`--quick` is one run",
+                                       "| prompts | 1 of `-p` |", "`-n 4 -r 1 --temp ", " --quick` |",
+                                       "`--quick` is a single run",
                                        "in turns with it (ratio)"};
     for (size_t i = 0; i < sizeof told / sizeof *told; i++)
         if (!strstr(cli_last.out, told[i])) fail_msg("'%s' is missing in %s", told[i], cli_last.out);

@@ -255,7 +255,7 @@ static void perplexity(void **state)
         {"3", "-f missing.txt -c 32", "missing.txt"},
         {"3", "-f text.txt -c 32 --lora text.txt", "text.txt"},
         {"2", "-f text.txt -c 32 --lora-scaled text.txt", "FILE:SCALE"},
-        {"3", "-c 32 --kl-divergence --kl-divergence-base text.txt", "'text.txt' is not a base"},
+        {"3", "-c 32 --kl-divergence --kl-divergence-base text.txt", "'text.txt' is not a KL divergence base"},
         {"3", "-c 32 --kl-divergence --kl-divergence-base cut.kld", "it was cut short"},
         {"3", "-c 32 --kl-divergence --kl-divergence-base odd.kld", "no log-probabilities"},
         {"3", "--hellaswag -f text.txt", "has 1 lines"},

@@ -112,7 +112,7 @@ static void overrides(void **state)
     differ(RUN "-no-cnv -p hello", RUN "-no-cnv -p hello --override-kv llama.attention.layer_norm_rms_epsilon=float:0.5");
     same(RUN "-no-cnv -p hello", RUN "-no-cnv -p hello --override-kv unknown.key=str:x --override-kv other=bool:true");
     cli(RUN "-no-cnv -p hello --override-kv llama.contxt_length=int:5");
-    assert_non_null(strstr(cli_last.err, "'llama.contxt_length=int:5' changes nothing"));
+    assert_non_null(strstr(cli_last.err, "'llama.contxt_length=int:5' has no effect"));
     same(RUN "-no-cnv -p hello --override-kv a=int:1 --override-kv llama.rope.freq_base=float:500 "
              "--override-kv llama.rope.freq_base=float:123", /* the last one counts */
          RUN "-no-cnv -p hello --rope-freq-base 123");

@@ -219,7 +219,8 @@ static void test_refusals(void **state)
     aerie_session_free(session);
     aerie_session_params p = aerie_session_params_default();
     p.n_ctx = 128, p.spec.type = AERIE_SPEC_DRAFT, p.spec.draft_model = models[1];
-    refused(aerie_session_create(&none, models[0], &p, &error), AERIE_ERROR_UNSUPPORTED, &error, "has an encoder and a decoder");
+    refused(aerie_session_create(&none, models[0], &p, &error), AERIE_ERROR_UNSUPPORTED, &error,
+            "has an encoder and a decoder");
 }
 
 static aerie_model *load_reference(const char *path)

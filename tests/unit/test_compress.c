@@ -216,6 +216,17 @@ static void test_values(void **state)
     }
 }
 
+/* Returns whether this CPU has the level; NULL: its best one. */
+static bool level_runs(const char *level)
+{
+    ae_backend *backend;
+    aerie_error error = {0};
+    if (!level) return true;
+    if (ae_backend_open(&backend, NULL, level, &error) != AERIE_OK) return false;
+    ae_backend_close(backend);
+    return true;
+}
+
 /* One row at a time, many threads and every level: the same bits as the reference has for all rows at once. */
 static void test_same_bits(void **state)
 {
@@ -229,6 +240,7 @@ static void test_same_bits(void **state)
     for (size_t k = 0; k < N_SHAPES; k += 2)
         for (size_t t = 0; t < 4; t++)
             for (size_t i = 0; i < 4; i++) {
+                if (!level_runs(levels[i])) continue;
                 const struct shape s = shapes[k];
                 const uint32_t n = (uint32_t)s.live + TREE, each = i % 2 ? 1 : n, live = (uint32_t)s.live;
                 result *out = i ? &got : &want;

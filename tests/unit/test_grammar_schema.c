@@ -264,7 +264,7 @@ static void test_refused(void **state)
         {"{\"uniqueItems\":true}", AERIE_ERROR_UNSUPPORTED, "uniqueItems"},
         {"{\"type\":\"strnig\"}", AERIE_ERROR_FORMAT, "\"type\" is one or a list of"},
         {"{\"type\":[]}", AERIE_ERROR_FORMAT, "\"type\" is one or a list of"},
-        {"{\"format\":\"iri\"}", AERIE_ERROR_UNSUPPORTED, "\"format\": \"iri\" is not possible in a grammar; date, time"},
+        {"{\"format\":\"iri\"}", AERIE_ERROR_UNSUPPORTED, "\"format\": \"iri\" is not supported in a grammar; date, time"},
         {"{\"$ref\":\"http://x/y\"}", AERIE_ERROR_UNSUPPORTED, "references begin with #/"},
         {"{\"$ref\":\"#/$defs/x\"}", AERIE_ERROR_FORMAT, "leads nowhere"},
         {"{\"$ref\":\"#\"}", AERIE_ERROR_FORMAT, "schema at #: this schema refers to itself"},

@@ -740,7 +740,7 @@ static void test_bad_blocks(void **state)
     static const bad cases[] = {
         {{{DROP, "dflash.target_layers"}}, "neither dflash.target_layers"},
         {{{LIST, "dflash.target_layers", .a = 5, .list = five}}, "5 equal parts"},
-        {{{DROP, "tokenizer.ggml.mask_token_id"}}, "nor dflash.mask_token_id says"},
+        {{{DROP, "tokenizer.ggml.mask_token_id"}}, "nor dflash.mask_token_id names"},
         {{{U32, "tokenizer.ggml.mask_token_id", .a = 320}}, "the vocabulary has 320 tokens"},
         {{{U32, "dflash.block_size", .a = 33}}, "block_size"}, {{{U32, "dflash.block_size", .a = 0}}, "block_size"},
         {{{U32, "dflash.block_count", .a = 0}}, "block_count"},

@@ -64,7 +64,7 @@ static void test_models(void **state)
     aerie_model_free(load_with("m", NULL, 0, NULL)); /* without a log nothing is printed */
     aerie_model *m = load_with("m", overrides, 5, &h);
     said(&h, "info: loaded '");
-    said(&h, "warning: override 'tokenizer.ggml.add_bos_tken=bool:true' changes nothing");
+    said(&h, "warning: override 'tokenizer.ggml.add_bos_tken=bool:true' has no effect");
     assert_int_equal(h.n[AERIE_LOG_WARNING], 1);
     said(&h, "info: override 'llama.attention.scale=float:0.2': the file has no key of this name, so it is added");
     said(&h, "info: override 'tokenizer.ggml.fim_pre_token_id=int:3'");
