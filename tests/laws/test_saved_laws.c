@@ -537,7 +537,7 @@ static void test_savings_in_pieces(void **state)
     aerie_free(data);
     finish(session, &t[1]);
     assert_int_equal(aerie_saving_step(savings[1], 1, &done, &error), AERIE_ERROR_LIMIT);
-    assert_true(!done && strstr(error.text, "lost"));
+    assert_true(!done && strstr(error.text, "no longer has all tokens"));
     for (int i = 0; i < 2; i++) {
         assert_int_equal(aerie_saving_finish(savings[i], &data, &n, NULL, &error), AERIE_ERROR_ARGUMENT);
         aerie_saving_free(savings[i]);
