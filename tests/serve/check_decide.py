@@ -90,6 +90,14 @@ class Decide(unittest.TestCase):
             alone = ask(s, {"angry": QUESTIONS["angry"]}).json["answers"]["angry"]
             self.assertNotEqual(alone, ask(s).json["answers"]["angry"])
 
+    def test_a_template_without_text_between_options(self):
+        template = JOINT.replace("{{ sep }}\n{{ loop.index }}: {{ sep }}{{ mark_option }}", "{{ sep }}{{ mark_option }}")
+        self.assertNotEqual(template, JOINT)
+        with server("clef", template=template) as s:
+            a = ask(s)
+            self.assertEqual(a.status, 501, a.body)
+            self.assertIn("without a text between them", a.json["error"]["message"])
+
     def test_temperature(self):
         """Of the file: for 3 to 5 options 0.75, for a choice of others 1.5, and 1 for what has none."""
         three = {"q": {"type": "choice", "instructions": "x", "criteria": {"a": None, "b": None, "c": None}}}

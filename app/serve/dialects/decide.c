@@ -320,6 +320,11 @@ static bool add_piece(decision *d, const char *piece, size_t n, size_t *n_questi
         aerie_free(tokens);
         return serve_fail(d->error, 400, "questions", "instructions and options must not be empty");
     }
+    if (span && d->n_tokens && d->spans[d->n_tokens - 1] == span) { /* the head would take both for one */
+        aerie_free(tokens);
+        return serve_fail(d->error, 501, "model", "the template \"systemone\" of '%.100s' writes two options, or two "
+                          "questions, without a text between them; the head cannot tell these apart", d->ask.model->name);
+    }
     return add_tokens(d, tokens, n_tokens, span);
 }
 

@@ -402,9 +402,9 @@ bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object,
         json_decref(*messages);
         *messages = told;
     }
-    const bool expected = is_expected(ask, *messages);
-    if (expected && !may_be_joined(*messages)) return true;
-    const int n_turns = may_be_joined(*messages) ? N_TURNS : 1, n_how = expected ? 1 : N_ARRANGEMENTS;
+    const bool expected = is_expected(ask, *messages), joins = may_be_joined(*messages);
+    if (expected && !joins) return true;
+    const int n_turns = joins ? N_TURNS : 1, n_how = expected ? 1 : N_ARRANGEMENTS;
     for (int turns = 0; turns < n_turns; turns++) {
         for (int how = 0; how < n_how; how++) {
             if (!holds(ask, *messages, object, how, turns)) continue;

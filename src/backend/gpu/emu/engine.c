@@ -28,6 +28,8 @@
 #define TSAN_BLOCKS 4 /* most blocks of a launch whose threads ThreadSanitizer distinguishes; it takes the threads of all others
                        * for a single one */
 
+/* The library's only thread-local variable: a kernel reads its indices as CUDA's variables, without an argument that could
+ * carry them, and several host threads may each run a launch. */
 __thread ae_emu_view *ae_emu_now __attribute__((tls_model("initial-exec")));
 
 bool (*ae_emu_is_there)(const char *file, int line);
