@@ -56,11 +56,12 @@ check-san: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitiz
 check-arm64: ## the kernel checker cross-built for arm64, under qemu-user; the reference's bits compared with this machine's
 	@sh scripts/check-arm64.sh
 
-check-tsan: deps ## pool, generation and server under ThreadSanitizer
+check-tsan: deps ## pool, groups of ranks, generation and server under ThreadSanitizer
 	cmake -S . -B $(BUILD)-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=thread >/dev/null
-	$(COMPILE) $(BUILD)-tsan -j $(JOBS) --target aerie mkmodel mkarch mklora unit_test_pool laws_test_task_laws app_test_run
+	$(COMPILE) $(BUILD)-tsan -j $(JOBS) --target aerie mkmodel mkarch mklora unit_test_pool laws_test_task_laws \
+	  laws_test_ranks_laws laws_test_follow_laws app_test_run
 	ctest --test-dir $(BUILD)-tsan --output-on-failure \
-	  -R '^(unit/pool|laws/task_laws|app/run|serve/(basic|laws|limits|turns|conversations))$$'
+	  -R '^(unit/pool|laws/(task|ranks|follow)_laws|app/run|serve/(basic|laws|limits|turns|conversations))$$'
 
 fuzz: deps ## libFuzzer programs (clang) in build-fuzz/tests/fuzz_*
 	cmake -S . -B $(BUILD)-fuzz -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_TESTS=OFF \

@@ -58,10 +58,12 @@ build build-san all -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,u
     -DCMAKE_C_FLAGS=$fma &&
     tests build-san -R '^(unit|kernels|laws|golden|fuzz)/' -E head_smollm2 # the real model takes too long there
 
-step "ThreadSanitizer: the pool, requests from several threads, generation by the program, and the server"
-build build-tsan "aerie mkmodel mkarch mklora unit_test_pool laws_test_task_laws app_test_run" \
+step "ThreadSanitizer: the pool, requests from several threads, ranks of a group, generation by the program, and the server"
+# every 72nd case: the ranks of a group are threads here, which take 80 s of CPU time then, and 270 s at every 24th
+build build-tsan "aerie mkmodel mkarch mklora unit_test_pool laws_test_task_laws laws_test_ranks_laws laws_test_follow_laws
+    app_test_run" -DAERIE_TEST_EVERY=72 \
     -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=thread -DAERIE_CUDA=OFF -DAERIE_EMU=OFF -DCMAKE_C_FLAGS=$fma &&
-    tests build-tsan -R '^(unit/pool|laws/task_laws|app/run|serve/(basic|laws|limits|turns|conversations))$'
+    tests build-tsan -R '^(unit/pool|laws/(task|ranks|follow)_laws|app/run|serve/(basic|laws|limits|turns|conversations))$'
 
 step "the slowest tests, and those that were skipped and why"
 set -o pipefail

@@ -595,10 +595,15 @@ static bool runs_in_groups(const ae_model *model)
     return status == AERIE_OK;
 }
 
-/* Compares every group with one rank. */
+/* Compares every group with one rank; nothing runs if no group's turn has come. */
 static void walk_groups(bench *b, const char *name, int every)
 {
     static int n_cases;
+    const int n_groups = (int)N_GROUPS, n_left = (every - n_cases % every) % every;
+    if (n_left >= n_groups) {
+        n_cases += n_groups;
+        return;
+    }
     open_group(b, 1, AE_RANKS_SPLIT, NULL, false, NULL);
     story(b);
     end_group(b);
