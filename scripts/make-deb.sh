@@ -52,6 +52,7 @@ if [ $kind = tar ]; then
     cp "$tree/portable/bin/aerie" "$out/$name/bin/"
     strip "$out/$name/bin/aerie"
     strip --strip-unneeded "$out/$name/lib"/libaerie.so.*.*
+    [ ! -f "$out/$name/lib/aerie/libaerie-mpi.so" ] || strip --strip-unneeded "$out/$name/lib/aerie/libaerie-mpi.so"
     strip --strip-debug --enable-deterministic-archives "$out/$name/lib/libaerie.a"
     # all libraries but the C library's, which belongs to the system
     ldd "$out/$name/bin/aerie" | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | while read -r library; do
@@ -73,7 +74,9 @@ configure /usr "$libdir"
 cmake --build "$tree" -j "$jobs" --target aerie aerie_static aerie_shared >&2
 DESTDIR=$root cmake --install "$tree" >/dev/null
 strip --remove-section=.comment --remove-section=.note "$root/usr/bin/aerie"
-strip --remove-section=.comment --remove-section=.note --strip-unneeded "$root/usr/$libdir"/libaerie.so.*.*
+mpi= # the module for several machines, where MPI was there to build it
+[ ! -f "$root/usr/$libdir/aerie/libaerie-mpi.so" ] || mpi=usr/$libdir/aerie/libaerie-mpi.so
+strip --remove-section=.comment --remove-section=.note --strip-unneeded "$root/usr/$libdir"/libaerie.so.*.* ${mpi:+"$root/$mpi"}
 strip --strip-debug --enable-deterministic-archives "$root/usr/$libdir/libaerie.a"
 date=$(date -R -u -d "@$SOURCE_DATE_EPOCH")
 authors="aerie's authors"
@@ -109,8 +112,8 @@ pack() {
             "$1" "$version" "$arch" "$maintainer"
         printf 'Installed-Size: %s\n' "$(du -sk --apparent-size "$folder/usr" | cut -f1)"
         [ -z "$3" ] || printf 'Depends: %s\n' "$3"
-        # GPUs: the drivers' libraries are looked for when a GPU is asked for, and not needed otherwise
-        [ "$1" != aerie ] || printf 'Suggests: mesa-vulkan-drivers | vulkan-icd, libcuda1\n'
+        # the libraries of GPUs and of MPI are looked for when a GPU or several machines are asked for, and not needed otherwise
+        [ "$1" != aerie ] || printf 'Suggests: mesa-vulkan-drivers | vulkan-icd, libcuda1%s\n' "${mpi_needs:+, $mpi_needs}"
         [ "$1" != libaerie-dev ] || printf 'Multi-Arch: same\n'
         [ "$1" != libaerie0 ] || printf 'Multi-Arch: same\n'
         printf 'Section: %s\nPriority: optional\nDescription: %s\n' "$2" "$4"
@@ -153,11 +156,13 @@ echo /etc/aerie/serve.env >"$out/pkg-aerie/DEBIAN/conffiles"
 library=$(echo "$out/pkg-libaerie0/usr/$libdir"/libaerie.so.*.*)
 echo "$about" | pack libaerie0 libs "$(needs "$root/../${library#"$out"/}")" "LLM inference with speculative decoding: library"
 printf '%s\n.\nThis package has the header, the static library and what pkg-config and CMake\nneed to find them.\n' "$about" |
-    pack libaerie-dev libdevel "libaerie0 (= $version), libpcre2-dev, libutf8proc-dev, libjansson-dev,
- libjpeg62-turbo-dev, libpng-dev, libwebp-dev" \
+    pack libaerie-dev libdevel "libaerie0 (= $version), libpcre2-dev, libutf8proc-dev, \
+libjansson-dev, libjpeg62-turbo-dev, libpng-dev, libwebp-dev" \
         "LLM inference with speculative decoding: development files"
 drivers=$("$root/../pkg-aerie/usr/bin/aerie" --version 2>/dev/null | sed -n 's/^gpu drivers: //p') || true
 echo "GPU drivers inside: ${drivers:-unknown}" >&2
+mpi_needs=
+[ -z "$mpi" ] || mpi_needs=$(needs "$root/../pkg-aerie/$mpi" | sed 's/libc6 ([^)]*),* *//')
 printf '%s\n.\nThis package has the program: answers, a chat, a server, tools for models.\n' "$about" |
     pack aerie utils "$(needs "$root/../pkg-aerie/usr/bin/aerie"), ca-certificates" \
         "LLM inference with speculative decoding: program"
