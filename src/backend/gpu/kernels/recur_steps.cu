@@ -113,6 +113,7 @@ template <int n> AE_DEV void load_state(float *s, const column *c, const float *
 
 /* ---- Accepted records ---------------------------------------------------------------------------------- */
 
+/* Ends without a barrier: what next writes the room, step(), begins with one. */
 template <int n, int steps>
 AE_DEV void absorb(const ae_gpu_recur_args *a, const column *c, float *s, const float *decay, float *room)
 {
@@ -134,7 +135,6 @@ AE_DEV void absorb(const ae_gpu_recur_args *a, const column *c, float *s, const 
         if (steps == AE_GPU_STEPS_WKV7) wkv7_add<n>(s, c, room, d, c->used ? record_e(v, record)[value] : 0);
         if (steps == AE_GPU_STEPS_SCAN) scan_add<n>(s, c, k, decay, c->used ? record_alpha(v, record)[c->j] : 0, d);
     }
-    ae_sync_warp();
 }
 
 /* ---- A row ---------------------------------------------------------------------------------------------- */
@@ -291,7 +291,7 @@ AE_DEV void step(const ae_gpu_recur_args *a, const column *c, uint32_t row, int3
     result r;
     if (!AHEAD(n)) fetch<n, steps>(a, c, row, f);
     const float now[3] = {f[0], f[1], f[2]};
-    ae_sync_warp();
+    ae_sync_warp(); /* all lanes have read the vectors of the row or record before */
     put_fetched<n, steps>(c, v->key_dim, f, room);
     ae_sync_warp();
     if (AHEAD(n) && next >= 0) fetch<n, steps>(a, c, (uint32_t)next, f);

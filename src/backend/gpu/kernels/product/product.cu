@@ -446,8 +446,7 @@ template <int form, int kind> AE_DEV void product_float(const ae_gpu_rows &rows,
         const uint32_t last = k + full + quarter * 4; /* of the row's end, where it is not a multiple of 16 */
         if (full < columns && last < n_in)
             step_16<form, shape>(acc, w + full * shape::size, x + k + full, rows.x_stride, n, ae_min(n_in - last, 4u));
-    }
-    ae_copy_wait<0>();
+    } /* nothing is under way: the waits above cover all stages of the row, and those after its end copy nothing */
     AE_UNROLL
     for (uint32_t o = 0; o < shape::outs; o++)
         AE_UNROLL
