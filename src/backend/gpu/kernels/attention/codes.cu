@@ -181,7 +181,7 @@ template <bool TURNED> AE_DEV void finish(const ae_gpu_attention_args &a, const 
         const uint32_t q = warp_of() + 4 * i;
         if (q >= t->n) break;
         if (!attn_lane()) attn_share_last(a, t, q, big_m[i], big_l[i]);
-        ae_sync_warp();
+        ae_sync_warp(); /* also: all lanes have read `head` for the query before, and may write it again */
         const float f = attn_factor(t, q).x;
         for (uint32_t e = attn_lane(); e < head_dim; e += 32) {
             const uint8_t *sum = sum_at(t, e, e % 8, 4 * q + e % SPAN / 8);
@@ -193,7 +193,6 @@ template <bool TURNED> AE_DEV void finish(const ae_gpu_attention_args &a, const 
             const float v = AE_LOAD_SHARED(float, head + e * 4);
             y[e] = TURNED ? v * back : v;
         }
-        ae_sync_warp();
     }
 }
 
