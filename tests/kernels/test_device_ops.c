@@ -57,7 +57,7 @@ static int open_plain(void **state)
     random_state = 0x9E3779B97F4A7C15u; /* a group's cases do not depend on the groups before it */
     const char *seed = getenv("AERIE_TEST_SEED");
     if (seed) random_state += 0x632BE59BD9B4E019u * strtoull(seed, NULL, 0);
-    return streams_open((ae_stream_options){.max_rows = is_large ? 4096 : 130, .max_in = is_large ? 16384 : MAX_IN}) ? 0 : 1;
+    return streams_open((ae_stream_options){.max_rows = is_large ? 4096 : 130, .max_in = is_large ? 16384 : LONG_IN}) ? 0 : 1;
 }
 
 static int open_long(void **state)
@@ -113,7 +113,7 @@ static int open_moe_many(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest groups[] = {
-        GROUP(lookup), GROUP(matmul), GROUP(head_matmul),
+        GROUP(lookup), GROUP(matmul), GROUP(matmul_long), GROUP(head_matmul),
         GROUP(norm), GROUP(axpy), GROUP(map), GROUP(mix), GROUP(copy), GROUP(rope_table),
         GROUP(hyper), GROUP(rotate), LONG(compress), LONG(trail), LONG(ngrams), GROUP(accord),
         LONG(rope_kv), LONG(kv_copy_page), LONG(kv_commit), LONG(kv_write), LONG(attention), LONG(select),
