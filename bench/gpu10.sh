@@ -225,7 +225,7 @@ speed()
         # Waits by asking the queue (a hung device is given up), which is the default, against CUDA's own wait
         AERIE_GPU_LIMIT=0 step "wait_$type" 60 "$AERIE" bench speed -m "$f" --device "$DEVICE" -p 0 -n $N -r 3 &&
             say "$SHAPE $type, CUDA waits: $(awk '/^decode /{printf "%s tokens/s", $NF}' "$LOGS/wait_$type.log")"
-        step "verify_$type" 90 "$AERIE" bench verify -m "$f" --device "$DEVICE" -n $ROWS --contexts $CONTEXTS -r 3 &&
+        step "verify_$type" 90 "$AERIE" bench verify -m "$f" --device "$DEVICE" -n $ROWS -p $PROMPT --contexts $CONTEXTS -r 3 &&
             say "$SHAPE $type: T(n) ms (over T(1))" \
                 "$(awk '/^context/{printf "; behind %s: ", $2}
                     /^ +[0-9]+ /{printf "%s: %s (%s) ", $1, $2, $3}' "$LOGS/verify_$type.log")"
@@ -260,7 +260,7 @@ vulkan()
         "$(grep -c ' differ, ' "$LOGS/vulkan_ops.log") groups without a differing bit"
     step vulkan_speed 60 "$AERIE" bench speed -m "$f" --device "$device" -p 0 -n $N -r 3 &&
         say "vulkan, $SHAPE $type: $(awk '/^decode /{printf "%s tokens/s", $NF}' "$LOGS/vulkan_speed.log")"
-    step vulkan_verify 60 "$AERIE" bench verify -m "$f" --device "$device" -n "$VULKAN_ROWS" --contexts 0 -r 3 &&
+    step vulkan_verify 60 "$AERIE" bench verify -m "$f" --device "$device" -n "$VULKAN_ROWS" -p $PROMPT --contexts 0 -r 3 &&
         say "vulkan, $SHAPE $type: T(n) ms (over T(1))" \
             "$(awk '/^ +[0-9]+ /{printf "%s: %s (%s) ", $1, $2, $3}' "$LOGS/vulkan_verify.log")"
 }
