@@ -4,6 +4,7 @@
 #     training/one_gpu.sh pack  DIR MODEL [TEXTS]   where aerie is: prompts, model and program, in files of at most 60 MiB
 #     training/one_gpu.sh train DIR OUT [--cpu]     where the GPU is; needs Python with torch, numpy, gguf and safetensors
 #     training/one_gpu.sh join  OUT FILE            puts the parts of OUT/FILE together again
+#     training/one_gpu.sh rehearse DIR [MODEL]      all three on this machine's CPU, in DIR/pack and DIR/out; needs aerie, too
 #
 # TEXTS: a folder of text and HTML files to be asked about. What train leaves in OUT is useful when it is cut at any minute:
 #   table.txt            what happened, and the figures so far
@@ -12,17 +13,19 @@
 #   KIND-spec.txt        drafted and accepted by group on the held-out prompts, and the speed, by the engine
 # Files of more than 60 MiB end up in parts. The EAGLE head is converted and measured while the DSpark head is trained.
 # train ends with 0 when every head was trained, converted and measured, with the trainer's status when that failed, with 1 when
-# anything else did; Ctrl-C and SIGTERM end the trainer and the measurements too.
+# anything else did; Ctrl-C and SIGTERM end the trainer and the measurements too. rehearse takes four minutes, with a tiny
+# random model or MODEL, makes parts of 1 MiB, and ends with 0 if every file named above is there, and whole once joined.
 # From the environment, all optional:
 #   PYTHON    python3                    MINUTES  of the whole: 12; with --cpu 600
 #   COUNT     prompts: 60000             KINDS    eagle3,dspark          SHARES  of the time for training: 0.45,0.55
 #   START     a head that eagle3 goes on from (pack)                     EXTRA   more options of gpu_head.py train
 #   PROMPTS   folder of prompts to measure on: bench/prompts             AERIE   the program (pack): build/aerie
+#   PART_MIB  size of the parts: 60
 set -u
 HERE=$(cd "$(dirname "$0")" && pwd)
 ROOT=$(dirname "$HERE")
 PYTHON=${PYTHON:-python3} KINDS=${KINDS:-eagle3,dspark} SHARES=${SHARES:-0.45,0.55} PROMPTS=${PROMPTS:-$ROOT/bench/prompts}
-PART=60m
+PART_MIB=${PART_MIB:-60}
 
 die() { echo "one_gpu.sh: $*" >&2; exit 2; }
 start=$(date +%s)
@@ -46,12 +49,12 @@ whole()
     ls "$1".part-* > /dev/null 2>&1 || return 1
     cat "$1".part-* > "$1.new" && mv "$1.new" "$1"
 }
-# parts FILE: a file of more than 60 MiB becomes FILE.part-aa, -ab, ...
+# parts FILE: a file of more than PART_MIB becomes FILE.part-aa, -ab, ...
 parts()
 {
-    [ "$(stat -c %s "$1")" -le $((60 << 20)) ] && return 0
+    [ "$(stat -c %s "$1")" -le $((PART_MIB << 20)) ] && return 0
     rm -f "$1".part-*
-    split -b $PART "$1" "$1.part-" && rm -f "$1"
+    split -b "${PART_MIB}m" "$1" "$1.part-" && rm -f "$1"
 }
 
 pack()
@@ -156,9 +159,46 @@ train()
     return $status
 }
 
+# missing OUT: a line for each file that train should have left in OUT but did not, joining those that are in parts
+missing()
+{
+    local kind f files=(table.txt)
+    for kind in ${KINDS//,/ }; do
+        files+=("$kind/checkpoint.pt" "$kind/checkpoint/model.safetensors" "$kind/checkpoint/config.json")
+        files+=("$kind.gguf" "$kind-f16.gguf" "$kind-spec.txt")
+    done
+    for f in "${files[@]}"; do
+        whole "$1/$f"
+        [ -s "$1/$f" ] || echo "$f"
+    done
+    for f in "$1"/*.gguf; do "$AERIE" inspect -m "$f" > /dev/null || echo "$f: not a GGUF file"; done
+}
+
+rehearse()
+{
+    local dir=$1 model=${2:-} status lost f
+    export AERIE=${AERIE:-$ROOT/build/aerie} PART_MIB=1 KINDS SHARES
+    mkdir -p "$dir/prompts" || die "cannot make '$dir'"
+    for f in "$PROMPTS"/*.jsonl; do head -n 2 "$f" > "$dir/prompts/$(basename "$f")"; done # they are answered before all others
+    export PROMPTS=$dir/prompts
+    if [ -z "$model" ]; then
+        model=$dir/random.gguf
+        "$(dirname "$AERIE")/tests/mkmodel" --shape tiny --type q4_0 "$model" || die "no random model was made: build the tests"
+    fi
+    COUNT=${COUNT:-100} "$BASH" "$0" pack "$dir/pack" "$model" || return
+    MINUTES=${MINUTES:-4} TOKENS=${TOKENS:-8} EXTRA=${EXTRA:---tokens 24 --depths 2 --block 4 --anchors 4 --eval-every 0.3} \
+        "$BASH" "$0" train "$dir/pack" "$dir/out" --cpu
+    status=$?
+    [ $status -eq 0 ] || { echo "rehearse: train ended with $status" >&2; return $status; }
+    lost=$(missing "$dir/out")
+    [ -z "$lost" ] || { printf 'rehearse: missing in %s/out:\n%s\n' "$dir" "$lost" >&2; return 1; }
+    echo "rehearse: all files are there and whole: $(cd "$dir/out" && ls | tr '\n' ' ')"
+}
+
 case "${1:-}" in
 pack) [ $# -ge 3 ] || die "usage: pack DIR MODEL [TEXTS]"; pack "$2" "$3" "${4:-}" ;;
 train) [ $# -ge 3 ] || die "usage: train DIR OUT [--cpu]"; train "$2" "$3" "${4:-}" ;;
 join) [ $# -eq 3 ] || die "usage: join OUT FILE"; whole "$2/$3" || die "there is neither '$2/$3' nor parts of it" ;;
-*) sed -n '2,20p' "$0" | cut -c3-; exit 2 ;;
+rehearse) [ $# -ge 2 ] || die "usage: rehearse DIR [MODEL]"; rehearse "$2" "${3:-}" ;;
+*) sed -n '2,23p' "$0" | cut -c3-; exit 2 ;;
 esac

@@ -1,4 +1,5 @@
-"""How training/one_gpu.sh ends: its status when training or a measurement fails, and no process left by Ctrl-C or SIGTERM.
+"""How training/one_gpu.sh ends: its status when training or a measurement fails, what `rehearse` finds missing, and no process
+left by Ctrl-C or SIGTERM.
 In place of Python and aerie it is given small programs that say what it asks of them, and fail or sleep as a case wants."""
 import os
 import signal
@@ -12,10 +13,15 @@ SCRIPT = Path(__file__).resolve().parents[2] / "training" / "one_gpu.sh"
 PYTHON = """#!/bin/sh
 case "$*" in
 *" taps "*) echo 1,2,3 ;;
+*" prompts "*)
+    while [ "$1" != -o ]; do shift; done
+    echo p > "$2" ;;
 *" train "*)
     while [ "$1" != -o ]; do shift; done
     [ "$TRAINER" = fails ] && { echo "out of memory"; exit 9; }
     mkdir -p "$2/checkpoint" && echo '{}' > "$2/checkpoint/config.json"
+    echo w > "$2/checkpoint/model.safetensors"
+    [ "$TRAINER" = forgets ] || head -c 1500000 /dev/zero > "$2/checkpoint.pt"
     [ "$TRAINER" = sleeps ] && { echo $$ > "$PIDS/trainer"; exec sleep 1000; }
     exit 0 ;;
 *) exec "%s" "$@" ;;
@@ -27,8 +33,9 @@ case "$1 $2" in
     [ "$ENGINE" = fails ] && exit 4
     [ "$ENGINE" = sleeps ] && { echo $$ > "$PIDS/engine"; exec sleep 1000; }
     echo "a figure" ;;
-convert*) : > "$4" ;;
-quantize*) : > "$3" ;;
+convert*) echo h > "$4" ;;
+quantize*) echo h > "$3" ;;
+inspect*) ;;
 esac
 """
 
@@ -72,6 +79,19 @@ def check_statuses(folder):
         assert text in (folder / "out" / "table.txt").read_text()
 
 
+def check_rehearse(folder):
+    """All steps, with checkpoint.pt in two parts; a file that training leaves out is named."""
+    env = {**os.environ, "PYTHON": str(folder / "python"), "KINDS": "eagle3", "AERIE": str(folder / "in" / "aerie")}
+    for how, status, text in (({}, 0, "all files are there"), ({"TRAINER": "forgets"}, 1, "\neagle3/checkpoint.pt\n")):
+        out = folder / f"rehearsal-{status}"
+        done = subprocess.run(["bash", SCRIPT, "rehearse", out, folder / "in" / "model.gguf"], env={**env, **how}, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert done.returncode == status and text in done.stdout, f"{how}: {done.returncode}: {done.stdout}"
+    parts = folder / "rehearsal-0" / "out" / "eagle3"
+    assert sorted(p.name for p in parts.glob("checkpoint.pt*")) == ["checkpoint.pt", "checkpoint.pt.part-aa",
+                                                                    "checkpoint.pt.part-ab"]
+
+
 def check_signals(folder):
     """Ctrl-C reaches every process of the terminal's group; kill reaches the script alone."""
     for end, status in ((lambda p: os.killpg(p.pid, signal.SIGINT), 130), (lambda p: p.send_signal(signal.SIGTERM), 143)):
@@ -95,6 +115,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="aerie-one-gpu-") as name:
         packed(Path(name))
         check_statuses(Path(name))
+        check_rehearse(Path(name))
         check_signals(Path(name))
 
 
