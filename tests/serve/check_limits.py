@@ -3,6 +3,7 @@ import ctypes
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import threading
@@ -202,6 +203,11 @@ class Limits(unittest.TestCase):
         """The number of requests that are being answered."""
         return sum(slot["is_processing"] for slot in s.get("/slots", headers or {}).json)
 
+    @staticmethod
+    def present(s):
+        """The number of requests that are being answered or wait for it."""
+        return sum(map(int, re.findall(r"num_requests_(?:running|waiting){[^}]*} (\d+)", s.get("/metrics").body.decode())))
+
     def test_requests_per_key(self):
         with Server("--api-key", "a,b", "--max-requests-per-key", "1", "-np", "2", "-c", "65536") as s:
             data = json.dumps(chat("x", max_tokens=60000, ignore_eos=True)).encode()
@@ -227,7 +233,8 @@ class Limits(unittest.TestCase):
             threads = [threading.Thread(target=ask, args=(stream,)) for stream in (True, False, True, False)]
             for t in threads:
                 t.start()
-            self.wait_for(lambda: self.busy(s) == 2 or len(answers) == 4)
+            # a request that the server has not seen yet may be refused: wait until all are there, or all have ended
+            self.wait_for(lambda: self.present(s) == 4 or len(answers) == 4)
             s.process.send_signal(how)
             end = time.monotonic() + 20 * rig.SLOW
             while True:  # nobody new is let in
