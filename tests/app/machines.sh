@@ -68,6 +68,25 @@ for what in "2 split" "3 pipeline"; do
     cmp -s "$dir/one" "$dir/many" || { echo "masks, $what: other ids"; head -3 "$dir/err"; bad=1; }
     grep -q "speculation: nld" "$dir/err" || { echo "masks, $what: it has no such drafts"; head -3 "$dir/err"; bad=1; }
 done
+# a process on a GPU, here its emulation: beside one on the CPU and beside another GPU they send numbers; two CPUs send codes
+"$aerie" run --list-devices 2> /dev/null | grep -q '^emu ' && devices="cpu:cpu emu:cpu cpu:emu emu:emu" || devices=
+"$tools/mkmodel" --shape tiny-gqa --embd 256 --ff 512 --heads 8 --kv-heads 4 --head-dim 64 "$dir/wide.gguf" > /dev/null 2>&1 ||
+    { echo "mkmodel failed"; bad=1; }
+wide="run $dir/wide.gguf -t 1 --ids -n 8 -p x --temp 0 --machines-limit 200"
+[ "$devices" ] && { "$aerie" run "$dir/wide.gguf" -q -t 1 --ids -n 8 -p x --temp 0 > "$dir/one" 2> "$dir/err" &&
+    [ -s "$dir/one" ] || { echo "the wide model gives nothing"; bad=1; }; }
+codes=0
+for what in $devices; do
+    group="--machines split --split 1,1 --verbose"
+    # shellcheck disable=SC2086
+    timeout 300 mpirun --oversubscribe -n 1 "$aerie" $wide --device "${what%:*}" $group : \
+        -n 1 "$aerie" $wide --device "${what#*:}" $group > "$dir/many" 2> "$dir/err"
+    cmp -s "$dir/one" "$dir/many" || { echo "devices $what: other ids"; head -3 "$dir/err"; bad=1; }
+    bytes=$(sed -n 's/.*rank 1 of 2.* and \([0-9]*\) bytes.*/\1/p' "$dir/err")
+    [ "$what" = cpu:cpu ] && codes=${bytes:-0}
+    [ "${bytes:-0}" -gt 0 ] && { [ "$what" = cpu:cpu ] || [ "$bytes" -gt "$codes" ]; } ||
+        { echo "devices $what: rank 1 receives '$bytes' bytes a row, two CPUs $codes"; bad=1; }
+done
 # what a prompt leaves behind is kept: a group's file is that of one process, and either goes on from the other's
 "$aerie" run "$dir/a.gguf" -q -t 1 --ids -n 24 -p "some text" --temp 0 --prompt-cache "$dir/alone" > "$dir/one" 2> /dev/null
 for what in "2 split" "3 pipeline"; do
