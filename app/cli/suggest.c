@@ -7,7 +7,7 @@
 
 /* ---- Misspellings ---------------------------------------------------------------------------------- */
 
-enum { LONGEST = 64 };
+enum { LONGEST = 256 }; /* file names have at most 255 bytes */
 
 /* Writes the text in lower case, with '_' as '-' and without the dashes at its start: "--Top_K" becomes "top-k". Longer names
  * are cut. Returns the length. */
@@ -23,21 +23,22 @@ static size_t normalize(const char *text, char out[LONGEST])
 /* Returns the smallest number of edits (insert, delete, replace, swap neighbours) that turn a into b. */
 static unsigned distance(const char *a, size_t na, const char *b, size_t nb)
 {
-    unsigned char d[LONGEST][LONGEST]; /* LONGEST and less */
-    for (size_t i = 0; i <= na; i++) d[i][0] = (unsigned char)i;
-    for (size_t j = 0; j <= nb; j++) d[0][j] = (unsigned char)j;
+    unsigned char rows[3][LONGEST]; /* of the table by lengths of a: i, i - 1 and i - 2, each modulo 3; below LONGEST */
+    for (size_t j = 0; j <= nb; j++) rows[0][j] = (unsigned char)j;
     for (size_t i = 1; i <= na; i++) {
+        unsigned char *row = rows[i % 3];
+        const unsigned char *last = rows[(i + 2) % 3], *last_but_one = rows[(i + 1) % 3];
+        row[0] = (unsigned char)i;
         for (size_t j = 1; j <= nb; j++) {
-            unsigned best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            if (d[i - 1][j] + 1u < best) best = d[i - 1][j] + 1u;
-            if (d[i][j - 1] + 1u < best) best = d[i][j - 1] + 1u;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1u < best) {
-                best = d[i - 2][j - 2] + 1u;
-            }
-            d[i][j] = (unsigned char)best;
+            unsigned best = last[j - 1] + (a[i - 1] != b[j - 1]);
+            if (last[j] + 1u < best) best = last[j] + 1u;
+            if (row[j - 1] + 1u < best) best = row[j - 1] + 1u;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && last_but_one[j - 2] + 1u < best)
+                best = last_but_one[j - 2] + 1u;
+            row[j] = (unsigned char)best;
         }
     }
-    return d[na][nb];
+    return rows[na % 3][nb];
 }
 
 /* Returns the number of edits between two names; NEVER if one cannot be a misspelling of the other. */

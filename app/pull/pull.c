@@ -284,6 +284,23 @@ static int refuse_path(const char *text)
     return bad;
 }
 
+/* An error if there is no such file, but the same folder has one with a similar name. */
+static int suggest_path(const char *text)
+{
+    if (access(text, F_OK) == 0) return APP_DONE;
+    const char *slash = strrchr(text, '/'), *name = slash ? slash + 1 : text;
+    char *folder = slash ? strndup(text, slash > text ? (size_t)(slash - text) : 1) : strdup(".");
+    DIR *all = folder ? opendir(folder) : NULL;
+    char near[256] = "";
+    for (const struct dirent *e; all && *name && (e = readdir(all));)
+        if (strcmp(e->d_name, name) && app_nearest(name, *near ? near : NULL, e->d_name) == e->d_name)
+            snprintf(near, sizeof near, "%s", e->d_name);
+    if (all) closedir(all);
+    free(folder);
+    if (!*near) return APP_DONE;
+    return app_error(APP_BAD_FILE, "there is no file '%s'; did you mean '%.*s%s'?", text, (int)(name - text), text, near);
+}
+
 /* Resolves a model that is not a file: a reference, or a bare name. `typed`: it was given as an argument, which can mean
  * nothing else. */
 static int settle_model(app_options *options, const char **text, bool typed)
@@ -301,7 +318,7 @@ static int settle_model(app_options *options, const char **text, bool typed)
     if (typed && strpbrk(*text, " \t\n"))
         return app_error(APP_USAGE, "'%s' is neither a file nor a model's name; the model comes first: aerie %s MODEL ...",
                          *text, options->command->name);
-    return APP_DONE;
+    return n ? suggest_path(equals + 1) : suggest_path(*text);
 }
 
 /* Makes "hf:REPO" or "hf:REPO/FILE" from llama.cpp's two options, for the model, or for the server's list `models`. */

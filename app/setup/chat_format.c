@@ -247,7 +247,7 @@ int app_format_fit(app_format *format, const aerie_model *model, const aerie_mod
 {
     int bad = APP_DONE;
     const bool own = info && info->has_chat_template;
-    if (options->no_conversation) return APP_DONE;
+    if (options->no_conversation || (info && info->is_encoder)) return APP_DONE;
     if (!format->template_text.data && !own && needed) {
         const char *family = app_format_family(model, info);
         bad = set_template(format, aerie_chat_template_builtin(family ? family : "chatml"), family ? family : "chatml");

@@ -357,7 +357,7 @@ int app_prompts_encode(app_prompts *prompts, const app_models *models, const app
 {
     int bad = APP_DONE;
     bool twice = false;
-    if (!app_uses_template(models, options)) {
+    if (!app_uses_template(models, options) && !models->info.is_encoder) {
         if (options->system_prompt) app_note("warning: with -no-cnv --system-prompt has no effect");
         if (!options->no_conversation && !options->quiet)
             app_note("the model has no chat template, so the prompt is continued as it is; -cnv asks for an answer to it");

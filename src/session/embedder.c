@@ -154,19 +154,19 @@ static aerie_status check_text(const aerie_embedder *e, const aerie_embed_text *
 {
     const int32_t n_vocab = ae_vocab_n_tokens(e->model->vocab);
     AE_TRY(ae_struct_check_reserved(t->reserved, sizeof t->reserved / sizeof *t->reserved, "aerie_embed_text", error));
-    if (!t->n_tokens) return ae_fail(error, AERIE_ERROR_ARGUMENT, "text %zu has no tokens", i);
-    if (!t->tokens) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the tokens of text %zu are NULL", i);
+    if (!t->n_tokens) return ae_fail(error, AERIE_ERROR_ARGUMENT, "text %zu has no tokens", i + 1);
+    if (!t->tokens) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the tokens of text %zu are NULL", i + 1);
     if (t->n_tokens > e->options.n_ctx)
         return ae_fail(error, AERIE_ERROR_LIMIT,
-                       "text %zu has %zu tokens; at most %u are possible with this model and context (-c)", i, t->n_tokens,
+                       "text %zu has %zu tokens; at most %u are possible with this model and context (-c)", i + 1, t->n_tokens,
                        e->options.n_ctx);
     if (t->n_first > t->n_tokens)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "text %zu has %zu tokens, of which %zu belong to its first part", i,
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "text %zu has %zu tokens, of which %zu belong to its first part", i + 1,
                        t->n_tokens, t->n_first);
     for (size_t k = 0; k < t->n_tokens; k++)
         if (t->tokens[k] < 0 || t->tokens[k] >= n_vocab)
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of text %zu is %d; 0 to %d are possible", k, i, t->tokens[k],
-                           n_vocab - 1);
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of text %zu is %d; 0 to %d are possible", k + 1, i + 1,
+                           t->tokens[k], n_vocab - 1);
     return AERIE_OK;
 }
 

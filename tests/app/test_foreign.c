@@ -133,6 +133,27 @@ static void suggestions(void **state)
         cli_refused(2, cases[i].text, "");
         if (*cases[i].not && strstr(cli_last.err, cases[i].not)) fail_msg("%s: %s", cases[i].line, cli_last.err);
     }
+    /* paths: of a file in the same folder, by all letters of a long name */
+#define LONG_NAME "a-name-of-more-than-sixty-four-letters-so-that-the-end-alone-tells-it-from-"
+    cli("mkdir paths; : > paths/m.gguf; ln -s nowhere paths/dangling.gguf; : > paths/" LONG_NAME "q4_0.gguf");
+    static const struct {
+        const char *line, *text, *not;
+    } paths[] = {
+        {"run -m ./mm.gguf -p x", "there is no file './mm.gguf'; did you mean './m.gguf'?", ""},
+        {"run -m mm.gguf -p x", "did you mean 'm.gguf'?", ""},
+        {"inspect ./m.ggfu", "did you mean './m.gguf'?", ""},
+        {"serve name=./mm.gguf", "did you mean './m.gguf'?", ""},
+        {"run -m " LONG_NAME "q4_1.gguf -p x", "from-q4_0.gguf'?", ""},
+        {"run -m " LONG_NAME "bf16.gguf -p x", "cannot open", "mean"},
+        {"run -m ./dangling.gguf -p x", "cannot open", "did you mean"},
+        {"run -m ./missing.gguf -p x", "cannot open", "did you mean"},
+        {"run -m missing/m.gguf -p x", "cannot open", "did you mean"},
+    };
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        cli("cd paths; $A %s", paths[i].line);
+        cli_refused(3, paths[i].text, "");
+        if (*paths[i].not && strstr(cli_last.err, paths[i].not)) fail_msg("%s: %s", paths[i].line, cli_last.err);
+    }
     cli("$A run --$(printf 'a%%.0s' $(seq 3000)) 1"); /* longer than any name */
     cli_refused(2, "unknown option '--aaaa", "");
     cli("$A $(printf 'r%%.0s' $(seq 3000))");

@@ -335,7 +335,7 @@ static void test_refused(void **state)
     refused(DECIDE(((const uint8_t[]){0, 1, 4, 5}), 4, 1), AERIE_ERROR_ARGUMENT, &error, "the span of token 3 is 5");
     need(DECIDE(((const uint8_t[]){1, 4}), 2, 1), &error); /* the shortest text */
     refused(aerie_embedder_decide(e, (const int32_t[]){5, MKARCH_VOCAB}, (const uint8_t[]){1, 4}, 2, scores, 1, &error),
-            AERIE_ERROR_ARGUMENT, &error, "token 1 of text 0 is 264");
+            AERIE_ERROR_ARGUMENT, &error, "token 2 of text 1 is 264");
     static int32_t many[MKARCH_CTX + 1];
     static uint8_t spans[MKARCH_CTX + 1] = {1, 4};
     refused(aerie_embedder_decide(e, many, spans, MKARCH_CTX + 1, scores, 1, &error), AERIE_ERROR_LIMIT, &error, "257 tokens");

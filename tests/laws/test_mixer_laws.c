@@ -394,7 +394,7 @@ static void test_encoder(void **state)
     text = (aerie_embed_text){.tokens = text_tokens[0]};
     refused(aerie_embedder_embed(e, &text, 1, one, &error), AERIE_ERROR_ARGUMENT, &error, "no tokens");
     text = (aerie_embed_text){.tokens = (const int32_t[]){5, MKARCH_VOCAB}, .n_tokens = 2};
-    refused(aerie_embedder_embed(e, &text, 1, one, &error), AERIE_ERROR_ARGUMENT, &error, "token 1 of text 0 is 264");
+    refused(aerie_embedder_embed(e, &text, 1, one, &error), AERIE_ERROR_ARGUMENT, &error, "token 2 of text 1 is 264");
     static int32_t many[MKARCH_CTX + 1];
     text = (aerie_embed_text){.tokens = many, .n_tokens = MKARCH_CTX + 1};
     refused(aerie_embedder_embed(e, &text, 1, one, &error), AERIE_ERROR_LIMIT, &error, "257 tokens");

@@ -86,6 +86,7 @@ static int add_folder(serve_models *models, const char *folder)
 {
     char **names = NULL;
     size_t n = 0, capacity = 0;
+    const size_t n_before = models->n;
     int bad = APP_DONE;
     DIR *dir = opendir(folder);
     if (!dir) return app_error(APP_BAD_FILE, "--models-dir '%s': %s", folder, strerror(errno));
@@ -109,6 +110,9 @@ static int add_folder(serve_models *models, const char *folder)
     }
     free(names);
     if (!bad && !models->n) return app_error(APP_BAD_FILE, "--models-dir '%s' contains no model (.gguf)", folder);
+    const size_t n_models = models->n - n_before;
+    if (!bad) app_note("--models-dir '%s' has %zu model%s, loaded when a request names one%s", folder, n_models,
+                       n_models == 1 ? "" : "s", n > n_models ? "; heads, adapters and other files there are left out" : "");
     return bad;
 }
 
