@@ -263,42 +263,49 @@ static bool is_reference(const char *text)
     return text && source_is_remote(text) && access(text, F_OK);
 }
 
+/* Finds the file that the path of a missing one may misspell, or begin, in the same folder. Writes its name, or "" if there is
+ * none. Returns whether the folder can be read. */
+static bool find_near(const char *path, char near[256])
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char *folder = slash ? strndup(path, slash > path ? (size_t)(slash - path) : 1) : strdup(".");
+    DIR *all = folder ? opendir(folder) : NULL;
+    *near = '\0';
+    for (const struct dirent *e; all && *name && (e = readdir(all));) {
+        const bool begins = !*near && strncmp(e->d_name, name, strlen(name)) == 0;
+        if (strcmp(e->d_name, name) && (begins || app_nearest(name, *near ? near : NULL, e->d_name) == e->d_name))
+            snprintf(near, 256, "%s", e->d_name);
+    }
+    if (all) closedir(all);
+    free(folder);
+    return all != NULL;
+}
+
+/* Says that there is no such file, and which one of the same folder was meant. */
+static int suggest(const char *path, const char *near, int status)
+{
+    const char *slash = strrchr(path, '/');
+    return app_error(status, "there is no file '%s'; did you mean '%.*s%s'?", path, slash ? (int)(slash + 1 - path) : 0, path,
+                     near);
+}
+
 /* Refuses a path into an existing folder that names no file there, since it is a typing error rather than a model in a library.
- * Returns
- * APP_DONE for other texts. */
+ * Returns APP_DONE for other texts. */
 static int refuse_path(const char *text)
 {
     const char *slash = strrchr(text, '/');
-    char *folder = slash && slash > text ? strndup(text, (size_t)(slash - text)) : NULL;
-    DIR *all = folder ? opendir(folder) : NULL;
-    char near[256] = "";
-    for (const struct dirent *e; all && slash[1] && (e = readdir(all));)
-        if (!*near && strncmp(e->d_name, slash + 1, strlen(slash + 1)) == 0) snprintf(near, sizeof near, "%s", e->d_name);
-    int bad = APP_DONE;
-    if (all && *near)
-        bad = app_error(APP_FAILED, "there is no file '%s'; did you mean '%s/%s'?", text, folder, near);
-    else if (all)
-        bad = app_error(APP_FAILED, "there is no file '%s'; write ollama:%s for the model of ollama's library", text, text);
-    if (all) closedir(all);
-    free(folder);
-    return bad;
+    char near[256];
+    if (!slash || slash == text || !find_near(text, near)) return APP_DONE;
+    if (*near) return suggest(text, near, APP_FAILED);
+    return app_error(APP_FAILED, "there is no file '%s'; write ollama:%s for the model of ollama's library", text, text);
 }
 
 /* An error if there is no such file, but the same folder has one with a similar name. */
-static int suggest_path(const char *text)
+static int suggest_path(const char *path)
 {
-    if (access(text, F_OK) == 0) return APP_DONE;
-    const char *slash = strrchr(text, '/'), *name = slash ? slash + 1 : text;
-    char *folder = slash ? strndup(text, slash > text ? (size_t)(slash - text) : 1) : strdup(".");
-    DIR *all = folder ? opendir(folder) : NULL;
-    char near[256] = "";
-    for (const struct dirent *e; all && *name && (e = readdir(all));)
-        if (strcmp(e->d_name, name) && app_nearest(name, *near ? near : NULL, e->d_name) == e->d_name)
-            snprintf(near, sizeof near, "%s", e->d_name);
-    if (all) closedir(all);
-    free(folder);
-    if (!*near) return APP_DONE;
-    return app_error(APP_BAD_FILE, "there is no file '%s'; did you mean '%.*s%s'?", text, (int)(name - text), text, near);
+    char near[256];
+    if (access(path, F_OK) == 0 || !find_near(path, near) || !*near) return APP_DONE;
+    return suggest(path, near, APP_BAD_FILE);
 }
 
 /* Resolves a model that is not a file: a reference, or a bare name. `typed`: it was given as an argument, which can mean

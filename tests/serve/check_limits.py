@@ -192,17 +192,6 @@ class Limits(unittest.TestCase):
                 self.assertGreater(s.logged("(cut off)"), 0, s.log)
                 c.close()
 
-    def wait_for(self, holds):
-        end = time.monotonic() + 60 * rig.SLOW
-        while not holds():
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.005)
-
-    @staticmethod
-    def busy(s, headers=None):
-        """The number of requests that are being answered."""
-        return sum(slot["is_processing"] for slot in s.get("/slots", headers or {}).json)
-
     @staticmethod
     def present(s):
         """The number of requests that are being answered or wait for it."""
@@ -213,13 +202,13 @@ class Limits(unittest.TestCase):
             data = json.dumps(chat("x", max_tokens=60000, ignore_eos=True)).encode()
             held = socket.create_connection(("127.0.0.1", s.port), 60 * rig.SLOW)  # until the client hangs up
             held.sendall(post_head("/v1/chat/completions", len(data), "x-api-key: a") + data)
-            self.wait_for(lambda: self.busy(s, {"x-api-key": "b"}) == 1)
+            rig.wait_for(lambda: rig.busy(s, {"x-api-key": "b"}) == 1)
             a = s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}, {"x-api-key": "a"})
             self.assertEqual((a.status, a.headers["Retry-After"]), (429, "1"))
             self.assertEqual(s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}, {"x-api-key": "b"}).status, 200)
             held.close()
-            self.wait_for(lambda: self.busy(s, {"x-api-key": "b"}) == 0)
-            self.wait_for(lambda: s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}, {"x-api-key": "a"}).status == 200)
+            rig.wait_for(lambda: rig.busy(s, {"x-api-key": "b"}) == 0)
+            rig.wait_for(lambda: s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}, {"x-api-key": "a"}).status == 200)
 
     def test_running_answers_end_after_a_signal(self):
         for how in (signal.SIGTERM, signal.SIGINT):
@@ -234,7 +223,7 @@ class Limits(unittest.TestCase):
             for t in threads:
                 t.start()
             # a request that the server has not seen yet may be refused: wait until all are there, or all have ended
-            self.wait_for(lambda: self.present(s) == 4 or len(answers) == 4)
+            rig.wait_for(lambda: self.present(s) == 4 or len(answers) == 4)
             s.process.send_signal(how)
             end = time.monotonic() + 20 * rig.SLOW
             while True:  # nobody new is let in
@@ -271,7 +260,7 @@ class Limits(unittest.TestCase):
                     answers.append(None)
             t = threading.Thread(target=ask)
             t.start()
-            self.wait_for(lambda: self.busy(s) == 1 or answers)
+            rig.wait_for(lambda: rig.busy(s) == 1 or answers)
             start = time.monotonic()
             s.process.send_signal(signal.SIGTERM)
             if second:
@@ -319,17 +308,17 @@ class Limits(unittest.TestCase):
             waits = socket.create_connection(("127.0.0.1", s.port), 60 * rig.SLOW)
             data = json.dumps(ask).encode()  # not as a stream, the sending of which takes time too
             waits.sendall(post_head("/v1/chat/completions", len(data)) + data)
-            self.wait_for(lambda: self.busy(s) == 1)
-            self.wait_for(lambda: s.get("/health").status == 200)  # a busy machine may stop a step for a second, too
+            rig.wait_for(lambda: rig.busy(s) == 1)
+            rig.wait_for(lambda: s.get("/health").status == 200)  # a busy machine may stop a step for a second, too
             let_go = self.hold(s.process)
-            self.wait_for(lambda: s.get("/health").status != 200)
+            rig.wait_for(lambda: s.get("/health").status != 200)
             a = s.get("/health")
             self.assertEqual((a.status, a.json["status"]), (503, "stuck"))
             self.assertGreater(a.json["seconds_since_step"], 1)
             for path in ("/slots", "/metrics", "/v1/models", "/props"):  # what tells why goes on answering
                 self.assertEqual(s.get(path).status, 200, path)
             let_go()
-            self.wait_for(lambda: s.get("/health").status == 200)
+            rig.wait_for(lambda: s.get("/health").status == 200)
             let_go = self.hold(s.process)
             for _ in range(2):  # it ends all the same
                 s.process.send_signal(signal.SIGTERM)

@@ -23,10 +23,6 @@ def count(s, key):
     return int(re.search(r"^aerie:slots_given_total\{[^}]*\} (\d+)", s.get("/metrics", key).body.decode(), re.M).group(1))
 
 
-def busy(s):
-    return sum(slot["is_processing"] for slot in s.get("/slots").json)
-
-
 def ask(prompt, n_tokens, **fields):
     return {"prompt": prompt, "max_tokens": n_tokens, "temperature": 1, "seed": 5, "ignore_eos": True, **fields}
 
@@ -54,7 +50,7 @@ class Turns(unittest.TestCase):
             c, answer = begin(s, ask("a", rig.many(15000), n=4), 4)
             for i in range(5):
                 self.assertEqual(s.post("/v1/completions", ask("b", 3)).status, 200)
-            self.assertGreater(busy(s), 0)  # the long one goes on
+            self.assertGreater(rig.busy(s), 0)  # the long one goes on
             c.close()
             answer.close()
             self.assertGreater(given(s, least=1), 0)
@@ -64,7 +60,7 @@ class Turns(unittest.TestCase):
         with Server(*LONG, "-np", "2", "--max-turn", "16") as s:
             streams = [begin(s, ask("a", rig.many(15000), seed=i), 1) for i in range(2)]
             self.assertEqual(s.post("/v1/completions", ask("b", 3)).status, 200)
-            self.assertGreater(busy(s), 0)
+            self.assertGreater(rig.busy(s), 0)
             for c, answer in streams:
                 c.close()
                 answer.close()
@@ -111,7 +107,7 @@ class Turns(unittest.TestCase):
                 t.join()
             self.assertEqual(got, alone)
             self.assertGreater(given(s), 0)
-            self.assertEqual(busy(s), 0)
+            self.assertEqual(rig.busy(s), 0)
 
     def test_in_the_order_of_arrival(self):
         with Server("-np", "1", "--max-turn", "0") as s:

@@ -179,6 +179,19 @@ def chat(text, **fields):
     return {"messages": [{"role": "user", "content": text}], "max_tokens": 16, "temperature": 0, **fields}
 
 
+def wait_for(holds):
+    """Waits until the function returns what is true."""
+    end = time.monotonic() + 60 * SLOW
+    while not holds():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.005)
+
+
+def busy(s, headers=None):
+    """The number of requests that are being answered."""
+    return sum(slot["is_processing"] for slot in s.get("/slots", headers or {}).json)
+
+
 def many(n):
     """Tokens of an answer that shall take a while: fewer where each takes longer."""
     return n if SLOW == 1 else n // 6
