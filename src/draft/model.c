@@ -89,7 +89,7 @@ static aerie_status kept(aerie_status status, aerie_error *error)
 /* ---- Ranking -------------------------------------------------------------------------------------------- */
 
 /* Returns the share of the model's probability mass on tokens that the target has too; the rest cannot be proposed. */
-static float shared_belief(const float *logits, uint32_t n_logits, const float *shared, uint32_t n_shared)
+static float shared_mass(const float *logits, uint32_t n_logits, const float *shared, uint32_t n_shared)
 {
     double inside = 0, all = 0;
     float top = -INFINITY;
@@ -111,8 +111,8 @@ static void rank_shared(draft_model *d, const ae_engine_rank *row, ae_proposal *
     for (uint32_t i = 0; i < n_pairs; i++) d->shared[i] = logits[drafts[i]];
     out->n = ae_sampler_propose(row->sampler, d->shared, n_pairs, targets, (size_t)row->position, row->k, out->id, out->p);
     if (n_pairs == n_vocab) return;
-    const float belief = shared_belief(logits, n_vocab, d->shared, n_pairs);
-    for (uint32_t i = 0; i < out->n; i++) out->p[i] *= belief;
+    const float mass = shared_mass(logits, n_vocab, d->shared, n_pairs);
+    for (uint32_t i = 0; i < out->n; i++) out->p[i] *= mass;
 }
 
 /* Ranks the likeliest next tokens after n rows, in the target's ids. */

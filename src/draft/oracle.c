@@ -58,7 +58,7 @@ static int32_t main_token(const oracle *d, uint32_t slot, size_t position, uint3
     return token_beside(d, d->told[slot].tokens[position - d->told[slot].first], *step);
 }
 
-static float belief(float p)
+static float clamped(float p)
 {
     return p > LEAST_P ? p < 1.0f ? p : 1.0f : LEAST_P;
 }
@@ -81,18 +81,18 @@ static int32_t add_children(const oracle *d, uint32_t slot, size_t position, int
     int32_t main_node = -1, first_wrong = -1;
     for (uint32_t i = 0, step = stride; i <= n_wrong; i++) {
         if (i == place) {
-            main_node = ae_tree_add(tree, parent, main_child, belief(1.0f - d->error_rate));
+            main_node = ae_tree_add(tree, parent, main_child, clamped(1.0f - d->error_rate));
             continue;
         }
         do step = step + 1 < d->n_vocab ? step + 1 : 1; /* siblings differ: each takes the next free step */
         while (step == main_step);
         const int32_t node =
-            ae_tree_add(tree, parent, token_beside(d, right, step), belief(d->error_rate / (float)n_wrong));
+            ae_tree_add(tree, parent, token_beside(d, right, step), clamped(d->error_rate / (float)n_wrong));
         if (first_wrong < 0) first_wrong = node;
     }
     /* a wrong path continues in a quarter of the cases */
     if (deeper && first_wrong >= 0 && tree->n < max_nodes && r[3] % 4 == 0)
-        ae_tree_add(tree, first_wrong, (int32_t)(r[3] / 4 % d->n_vocab), belief(1.0f - d->error_rate));
+        ae_tree_add(tree, first_wrong, (int32_t)(r[3] / 4 % d->n_vocab), clamped(1.0f - d->error_rate));
     return main_node;
 }
 
@@ -109,7 +109,7 @@ static aerie_status draft(const oracle *d, const ae_draft_request *request, ae_t
             node = add_children(d, slot, position, node, max_nodes, depth < request->max_depth, tree);
         } else {
             uint32_t step;
-            node = ae_tree_add(tree, node, main_token(d, slot, position, &step), belief(1.0f - d->error_rate));
+            node = ae_tree_add(tree, node, main_token(d, slot, position, &step), clamped(1.0f - d->error_rate));
         }
     }
     return AERIE_OK;

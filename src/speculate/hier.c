@@ -30,8 +30,8 @@ typedef struct draft_hier {
     hier_work *work; /* [n_slots] by slot */
     /* [n_slots][AERIE_MAX_DRAFT] rows of the loop's pass from which the tokens not yet ranked were drawn */
     uint32_t *row;
-    ae_engine_rank *ranks; /* [outputs of the loop's engine] scratch of believe */
-    ae_proposal *best;     /* [outputs of the loop's engine] scratch of believe */
+    ae_engine_rank *ranks; /* [outputs of the loop's engine] scratch of rank_drawn */
+    ae_proposal *best;     /* [outputs of the loop's engine] scratch of rank_drawn */
 } draft_hier;
 
 static void hier_destroy(ae_drafter *drafter)
@@ -54,7 +54,7 @@ static uint32_t hier_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 }
 
 /* Implements the emit callback: appends a token of the model to the chain. Its probability is computed after the pass
- * (believe). */
+ * (rank_drawn). */
 static aerie_stop take(void *user, uint32_t slot, int32_t token, uint32_t depth, uint32_t row)
 {
     draft_hier *d = user;
@@ -67,7 +67,7 @@ static aerie_stop take(void *user, uint32_t slot, int32_t token, uint32_t depth,
 }
 
 /* Multiplies the chain's probability by that of its next token. Returns false if the chain ends before that token. */
-static bool add_belief(hier_work *w, const ae_proposal *best)
+static bool add_probability(hier_work *w, const ae_proposal *best)
 {
     ae_tree *tree = w->request->tree;
     const uint32_t i = w->n_ranked++;
@@ -83,7 +83,7 @@ static bool add_belief(hier_work *w, const ae_proposal *best)
 
 /* Computes the model's probabilities of all tokens that it drew in this pass, for all sequences in one operation. Ends chains
  * that have become too improbable. */
-static aerie_status believe(draft_hier *d, aerie_error *error)
+static aerie_status rank_drawn(draft_hier *d, aerie_error *error)
 {
     uint32_t n = 0, at = 0;
     for (uint32_t i = 0; i < d->n_slots; i++) {
@@ -97,7 +97,7 @@ static aerie_status believe(draft_hier *d, aerie_error *error)
         hier_work *w = &d->work[i];
         bool more = true;
         const uint32_t n_new = w->request ? w->request->tree->n - w->n_ranked : 0;
-        for (uint32_t k = 0; more && k < n_new; k++) more = add_belief(w, &d->best[at + k]);
+        for (uint32_t k = 0; more && k < n_new; k++) more = add_probability(w, &d->best[at + k]);
         at += n_new;
         if (!more) ae_spec_stop(d->inner, i, AERIE_STOP_LENGTH);
     }
@@ -139,7 +139,7 @@ static aerie_status run(draft_hier *d, aerie_error *error)
 {
     while (ae_spec_n_active(d->inner)) {
         AE_TRY(ae_spec_step(d->inner, take, d, error));
-        AE_TRY(believe(d, error));
+        AE_TRY(rank_drawn(d, error));
         if (d->late && (d->n_first = longest(d))) {
             d->late = false;
             d->started = ae_time_now();

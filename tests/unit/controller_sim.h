@@ -1,6 +1,6 @@
 /* controller_sim.h - simulated machines for the controller: what a choice earns is known exactly.
  *
- * A machine has T(n), drafters with a price and a rate of acceptance, n-gram drafts, and load that makes some passes slow. Each
+ * A machine has T(n), drafters with a cost and a rate of acceptance, n-gram drafts, and load that makes some passes slow. Each
  * round asks the controller as the speculation loop does, with times that include the load. The score is free of load and
  * chance: it uses the times of the idle machine and the tokens expected of the verified chains. So only decisions are judged,
  * and 1 is plain decoding. The controller itself sees times with load and random verdicts.
@@ -24,8 +24,8 @@ typedef enum sim_kind { SIM_FLAT, SIM_STEEP, SIM_STEPPED } sim_kind;
 
 typedef struct sim_drafter {
     bool one_pass;      /* a draft costs the same whatever its depth */
-    double price;       /* of a draft or of a level for one sequence, in T(1) */
-    double price_seq;   /* the same for each further sequence, as a share of price */
+    double cost;        /* of a draft or of a level for one sequence, in T(1) */
+    double cost_seq;    /* the same for each further sequence, as a share of cost */
     double acceptance;  /* of a token whose parent was accepted */
     double later;       /* acceptance from round `change` on; 0: no change */
 } sim_drafter;
@@ -35,7 +35,7 @@ typedef struct sim_machine {
     uint32_t n_seqs, n_max;
     sim_drafter drafters[3];
     uint32_t n_drafters;
-    double ngram_price, ngram_share, ngram_acceptance; /* per sequence (0: no n-grams); share of rounds with an n-gram draft */
+    double ngram_cost, ngram_share, ngram_acceptance; /* per sequence (0: no n-grams); share of rounds with an n-gram draft */
     uint32_t change;            /* round in which acceptance changes */
     double noise;               /* share of passes and drafts that take 2 to 8 times as long; the others vary by 4 % */
     uint32_t slow_from, slow_to; /* rounds in which everything takes 2.5 times as long */
@@ -72,9 +72,9 @@ static double sim_pass(sim_kind kind, double n)
     return 1 + 0.4 * (ceil(n / 8) - 1); /* rows cost in groups of eight */
 }
 
-static double sim_price(const sim_drafter *d, uint32_t n, uint32_t depth)
+static double sim_draft_cost(const sim_drafter *d, uint32_t n, uint32_t depth)
 {
-    return d->price * (1 + d->price_seq * (n - 1.0)) * (d->one_pass ? 1 : depth);
+    return d->cost * (1 + d->cost_seq * (n - 1.0)) * (d->one_pass ? 1 : depth);
 }
 
 static double sim_acceptance(const sim_machine *m, const sim_drafter *d, uint32_t round)
@@ -89,7 +89,7 @@ static double sim_best_fixed(const sim_machine *m, const sim_drafter *d, uint32_
     for (uint32_t k = 1; k <= m->n_max; k++) {
         double tokens = 1, reach = 1;
         for (uint32_t i = 0; i < k; i++) tokens += reach *= sim_acceptance(m, d, round);
-        const double seconds = sim_pass(m->kind, m->n_seqs * (k + 1.0)) + sim_price(d, m->n_seqs, k);
+        const double seconds = sim_pass(m->kind, m->n_seqs * (k + 1.0)) + sim_draft_cost(d, m->n_seqs, k);
         const double gain = tokens * sim_pass(m->kind, m->n_seqs) / seconds;
         if (gain > best) best = gain;
     }
@@ -133,7 +133,7 @@ static double sim_draft(const sim_machine *m, const sim_drafter *d, uint32_t rou
         if (chance->n_levels > deepest) deepest = chance->n_levels;
         if (!sim.tree[i].n) sim_grow(&sim.tree[i], chance->n_levels, 0.7f, AE_FROM_NETWORK);
     }
-    const double seconds = sim_price(d, n, deepest), load = sim_load(m, round);
+    const double seconds = sim_draft_cost(d, n, deepest), load = sim_load(m, round);
     const double first = d->one_pass ? seconds : seconds / deepest;
     *seen = seconds * load;
     ae_controller_saw_draft(&sim.c, n, deepest, first * load, (seconds - first) * load);
@@ -170,7 +170,7 @@ static void sim_round(const sim_machine *m, uint32_t round, sim_result *out)
     ae_result result = {0};
     double seconds = 0, spent = 0, tokens = 0;
     uint32_t active, n_rows = m->n_seqs;
-    const bool wanted = ae_controller_begin(&sim.c, &r) && m->ngram_price > 0;
+    const bool wanted = ae_controller_begin(&sim.c, &r) && m->ngram_cost > 0;
     const sim_drafter *d = &m->drafters[ae_controller_network(&sim.c, &active)];
     for (uint32_t i = 0; i < m->n_seqs; i++) {
         sim.tree[i].n = 0;
@@ -179,7 +179,7 @@ static void sim_round(const sim_machine *m, uint32_t round, sim_result *out)
             sim_grow(&sim.tree[i], m->n_max, (float)m->ngram_acceptance, AE_FROM_NGRAM);
     }
     if (wanted) {
-        seconds += m->ngram_price * m->n_seqs;
+        seconds += m->ngram_cost * m->n_seqs;
         ae_controller_saw_ngrams(&sim.c, m->n_seqs, seconds * sim_load(m, round));
         result.used[AE_KIND_NGRAM] = true;
     }
@@ -201,7 +201,7 @@ static void sim_round(const sim_machine *m, uint32_t round, sim_result *out)
 /* Runs n_rounds rounds, or until each sequence has n_tokens (0: no limit). False: no memory. */
 static bool sim_run(const sim_machine *m, uint32_t n_rounds, double n_tokens, sim_result *out)
 {
-    const ae_controller_options options = {.n_max = m->n_max, .n_seqs = m->n_seqs, .ngrams = m->ngram_price > 0,
+    const ae_controller_options options = {.n_max = m->n_max, .n_seqs = m->n_seqs, .ngrams = m->ngram_cost > 0,
                                            .drafts = m->n_drafters > 0, .n_networks = m->n_drafters};
     memset(&sim, 0, sizeof sim);
     memset(out, 0, sizeof *out);

@@ -1,6 +1,6 @@
 /* The controller on simulated machines: its gains are known exactly, and so is the time that other programs take.
  *
- * A machine has a T(n), the price of a drafted level and of n-gram drafts, and a load: a share of passes that take a multiple
+ * A machine has a T(n), the cost of a drafted level and of n-gram drafts, and a load: a share of passes that take a multiple
  * of their time, and a number of passes at the start that all do. Times of the outcome are those of the same machine without
  * any load, so that only decisions are judged: 1 is plain decoding. */
 #include <setjmp.h>
@@ -21,7 +21,7 @@ typedef struct machine {
     uint32_t tile;      /* rows cost in groups of this size; 0: one by one */
     double level;       /* a drafted level, in T(1), ... */
     double level_row;   /* ... and for each sequence beyond the first */
-    double acceptance;  /* acceptance of every drafted token; < 0: believed to be 0, so that nothing is verified */
+    double acceptance;  /* acceptance of every drafted token; < 0: expected to be 0, so that nothing is verified */
     double ngram;       /* n-gram drafts for a sequence, in T(1) */
     double ngram_share, ngram_acceptance; /* how often n-grams propose something; how often a token of it is right */
     bool no_drafts;     /* n-grams alone */
@@ -365,7 +365,7 @@ static void test_short(void **state)
     none_is_bad();
 }
 
-/* The same with a few sequences, n-gram drafts that are mostly wrong, and a network with a belief of 0. */
+/* The same with a few sequences, n-gram drafts that are mostly wrong, and a network with an expected acceptance of 0. */
 static void test_short_for_few(void **state)
 {
     (void)state;
@@ -407,11 +407,11 @@ static void test_many_sequences(void **state)
  * their drafts are right. */
 static void test_ngrams_after_nothing(void **state)
 {
-    static const double costs[] = {0.01, 0.1, 0.3}, prices[] = {1e-3, 0.02, 0.1};
+    static const double costs[] = {0.01, 0.1, 0.3}, draft_costs[] = {1e-3, 0.02, 0.1};
     (void)state;
     for (size_t i = 0; i < 3; i++)
         for (size_t k = 0; k < 3; k++) {
-            const machine nothing = {.n_seqs = 1, .n_tokens = 600, .row = costs[i], .ngram = prices[k], .no_drafts = true};
+            const machine nothing = {.n_seqs = 1, .n_tokens = 600, .row = costs[i], .ngram = draft_costs[k], .no_drafts = true};
             machine known = nothing;
             ae_controller c;
             outcome o;
@@ -420,8 +420,8 @@ static void test_ngrams_after_nothing(void **state)
             run(&c, &nothing, &o);
             ae_controller_new_text(&c);
             run(&c, &known, &o);
-            print_message("n-grams after nothing: row %g, price %g: speed %.2f, %u of %u rounds drafted\n", costs[i], prices[k],
-                          o.tokens / o.seconds * per_plain(&known), o.n_drafted_rounds, o.n_rounds);
+            print_message("n-grams after nothing: row %g, drafts %g: speed %.2f, %u of %u rounds drafted\n", costs[i],
+                          draft_costs[k], o.tokens / o.seconds * per_plain(&known), o.n_drafted_rounds, o.n_rounds);
             assert_true(2 * o.n_drafted_rounds > o.n_rounds);
             ae_controller_free(&c);
         }
@@ -432,12 +432,12 @@ static void test_ngrams(void **state)
 {
     (void)state;
     static const uint32_t counts[] = {1, 8, 64, 200};
-    static const double shares[] = {0, 0.05, 0.5}, rates[] = {0.1, 0.5, 0.9}, prices[] = {1e-4, 0.02};
+    static const double shares[] = {0, 0.05, 0.5}, rates[] = {0.1, 0.5, 0.9}, draft_costs[] = {1e-4, 0.02};
     for (size_t n = 0; n < 4; n++)
         for (size_t i = 0; i < 3; i++)
             for (size_t k = 0; k < 3; k++)
                 for (size_t p = 0; p < 2; p++) {
-                    machine m = {.n_seqs = counts[n], .n_tokens = 400, .row = 0.05, .ngram = prices[p], .no_drafts = true,
+                    machine m = {.n_seqs = counts[n], .n_tokens = 400, .row = 0.05, .ngram = draft_costs[p], .no_drafts = true,
                                  .ngram_share = shares[i], .ngram_acceptance = rates[k]};
                     outcome o;
                     const double got = speed(&m, &o);
@@ -556,8 +556,8 @@ static void test_phases(void **state)
     none_is_bad();
 }
 
-/* A network whose state costs something in every round, with drafts or without: one with a belief of 0 is paused, and costs
- * nothing then; a good one stays active. */
+/* A network whose state costs something in every round, with drafts or without: one of which nothing is accepted is paused, and
+ * costs nothing then; a good one stays active. */
 static void test_upkeep(void **state)
 {
     (void)state;
@@ -568,7 +568,7 @@ static void test_upkeep(void **state)
             machine m = {.n_seqs = counts[n], .n_tokens = 500, .row = 0.05, .level = 0.1, .level_row = 0.005, .acceptance = -1};
             outcome o;
             m.upkeep = upkeeps[u] * pass_seconds(&m, m.n_seqs);
-            expect("upkeep of a network with a belief of 0", &m, speed(&m, &o), 0.96);
+            expect("upkeep of a network with an expected acceptance of 0", &m, speed(&m, &o), 0.96);
             if (upkeeps[u] > 0.02 && o.n_rested < o.n_rounds / 3) expect("rests", &m, (double)o.n_rested / o.n_rounds, 0.33);
             m.acceptance = 0.3;
             expect("upkeep of a poor network", &m, speed(&m, &o), 0.965);
@@ -666,7 +666,7 @@ static void test_not_in_slot_order(void **state)
 }
 
 /* Before anything was verified, the prompt's pass tells the time of many rows: 4 sequences whose n-grams propose 7 tokens each,
- * believed to be right, verify few of them if rows are expensive and many if they are cheap. */
+ * expected to be right, verify few of them if rows are expensive and many if they are cheap. */
 static uint32_t n_first_verified(double prompt_seconds)
 {
     ae_controller c;
@@ -701,7 +701,7 @@ static void test_prompts_tell_what_rows_take(void **state)
     assert_true(n_cheap >= 16); /* next to nothing */
 }
 
-/* Beside a prompt n-grams propose 7 tokens for each of 4 sequences, every one believed to be right with probability p. A row
+/* Beside a prompt n-grams propose 7 tokens for each of 4 sequences, every one expected to be right with probability p. A row
  * takes 3 ms, in which plain decoding draws 0.3 tokens. */
 static uint32_t n_verified_beside_a_prompt(float p)
 {

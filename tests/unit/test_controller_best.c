@@ -70,8 +70,8 @@ static void expect(tally *t, const sim_machine *m, double got, double goal, doub
     t->n_missed++;
     if (!getenv("AERIE_TEST_TABLE")) return;
     const sim_drafter *d = m->drafters;
-    print_error("%s: %s, %u sequences, noise %g%s, %s price %g acceptance %g>%g: %.3f, goal %.3f, share %.3f < %.3f\n", t->name,
-                kinds[m->kind], m->n_seqs, m->noise, m->slow_to ? ", slow" : "", d->one_pass ? "one pass" : "levels", d->price,
+    print_error("%s: %s, %u sequences, noise %g%s, %s cost %g acceptance %g>%g: %.3f, goal %.3f, share %.3f < %.3f\n", t->name,
+                kinds[m->kind], m->n_seqs, m->noise, m->slow_to ? ", slow" : "", d->one_pass ? "one pass" : "levels", d->cost,
                 d->acceptance, d->later, got, goal, share, least);
 }
 
@@ -100,7 +100,7 @@ static void none_is_bad(void)
 }
 
 static const uint32_t counts[] = {1, 4, 16, 64, 256};
-static const double acceptances[] = {0.3, 0.6, 0.8, 0.9}, prices[] = {0.05, 0.25};
+static const double acceptances[] = {0.3, 0.6, 0.8, 0.9}, draft_costs[] = {0.05, 0.25};
 
 /* A long run on every machine: near the best fixed depth after 500 rounds, above plain in all windows. */
 static void run_stationary(double noise, bool slow, const char *name, double near, const bounds *of_best,
@@ -117,7 +117,7 @@ static void run_stationary(double noise, bool slow, const char *name, double nea
                 if (is_skipped()) continue;
                 sim_machine m = {.kind = (sim_kind)kind, .n_seqs = counts[c], .n_max = k % 2 ? 15 : 6, .n_drafters = 1,
                                  .noise = noise, .seed = seed_of(k)};
-                m.drafters[0] = (sim_drafter){.one_pass = k % 2, .price = prices[k / 2 % 2], .price_seq = 0.05,
+                m.drafters[0] = (sim_drafter){.one_pass = k % 2, .cost = draft_costs[k / 2 % 2], .cost_seq = 0.05,
                                               .acceptance = acceptances[k / 4]};
                 if (slow) m.slow_from = 700, m.slow_to = 1000;
                 const uint32_t n = counts[c] > 64 ? 1100 : 1500;
@@ -167,7 +167,7 @@ static void run_change(const bounds *of_best, const bounds *of_plain)
                 if (is_skipped()) continue;
                 sim_machine m = {.kind = (sim_kind)kind, .n_seqs = counts[c], .n_max = k % 2 ? 15 : 6, .n_drafters = 1,
                                  .change = 1000, .noise = 0.05, .seed = seed_of(k)};
-                m.drafters[0] = (sim_drafter){.one_pass = k % 2, .price = prices[k / 2 % 2], .price_seq = 0.05,
+                m.drafters[0] = (sim_drafter){.one_pass = k % 2, .cost = draft_costs[k / 2 % 2], .cost_seq = 0.05,
                                               .acceptance = pairs[k / 4][0], .later = pairs[k / 4][1]};
                 assert_true(sim_run(&m, 2200, 0, &result));
                 expect(&best, &m, sim_gain(&m, &result, 1500, 2200), sim_best(&m, 2000), 0.95);
@@ -227,7 +227,7 @@ static void run_short(const bounds *of_plain)
                 if (is_skipped()) continue;
                 static const double rates[] = {0.02, 0.2, 0.3, 0.5, 0.7, 0.9};
                 sim_machine m = {.kind = (sim_kind)kind, .n_seqs = counts[c], .n_max = k % 2 ? 15 : 6, .n_drafters = 1};
-                m.drafters[0] = (sim_drafter){.one_pass = k % 2, .price = prices[k / 2 % 2], .price_seq = 0.05,
+                m.drafters[0] = (sim_drafter){.one_pass = k % 2, .cost = draft_costs[k / 2 % 2], .cost_seq = 0.05,
                                               .acceptance = rates[k / 4]};
                 double sum = 0;
                 for (int i = 0; i < 8; i++) {
@@ -257,12 +257,12 @@ static void run_union(const bounds *of_best, const bounds *of_plain)
             for (int k = 0; k < 8; k++) {
                 if (is_skipped()) continue;
                 sim_machine m = {.kind = (sim_kind)kind, .n_seqs = counts[c], .n_max = 8, .n_drafters = 1, .noise = 0.05,
-                                 .ngram_price = 1e-3, .ngram_share = k & 1 ? 0.6 : 0.15,
+                                 .ngram_cost = 1e-3, .ngram_share = k & 1 ? 0.6 : 0.15,
                                  .ngram_acceptance = k & 2 ? 0.9 : 0.3, .seed = seed_of(k)};
-                m.drafters[0] = (sim_drafter){.price = 0.1, .price_seq = 0.05, .acceptance = k & 4 ? 0.8 : 0.3};
+                m.drafters[0] = (sim_drafter){.cost = 0.1, .cost_seq = 0.05, .acceptance = k & 4 ? 0.8 : 0.3};
                 const uint32_t n = 1500;
                 sim_machine one = m;
-                one.ngram_price = 0;
+                one.ngram_cost = 0;
                 assert_true(sim_run(&one, n, 0, &result));
                 double goal = sim_gain(&one, &result, 500, n);
                 one = m, one.n_drafters = 0;

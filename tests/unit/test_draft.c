@@ -303,7 +303,7 @@ static void mixed_text(uint64_t key, uint32_t n_vocab, uint32_t noise_percent, i
     }
 }
 
-/* Beliefs are calibrated: over all nodes whose parents were right, the sum of p is the number of hits. */
+/* Probabilities are calibrated: over all nodes whose parents were right, the sum of p is the number of hits. */
 static void test_ngram_honest(void **state)
 {
     (void)state;
@@ -314,7 +314,7 @@ static void test_ngram_honest(void **state)
         mixed_text(40 + kind, n_vocab, kind & 4 ? 40 : 5, t, N);
         ae_drafter *d = ngram(1);
         ae_tree tree;
-        double believed[4] = {0}, hits[4] = {0}, nodes[4] = {0};
+        double expected[4] = {0}, hits[4] = {0}, nodes[4] = {0};
         for (size_t n = PROMPT; n + 8 < N; n++) {
             propose(d, kind & 1 ? tree_of(t, n, 8, 24) : chain_of(t, n, 8), (int32_t)n_vocab, &tree);
             for (uint32_t i = 0; i < tree.n; i++) {
@@ -324,16 +324,16 @@ static void test_ngram_honest(void **state)
                     reached = reached && tree.token[path] == t[n + (size_t)tree.depth[path] - 1];
                 if (!reached) continue;
                 const int bin = tree.p[i] < 0.25f ? 0 : tree.p[i] < 0.5f ? 1 : tree.p[i] < 0.75f ? 2 : 3;
-                believed[bin] += (double)tree.p[i];
+                expected[bin] += (double)tree.p[i];
                 hits[bin] += tree.token[i] == t[n + (size_t)tree.depth[i] - 1];
                 nodes[bin] += 1;
             }
         }
         for (int bin = 0; bin < 4; bin++) {
-            const double off = believed[bin] - hits[bin];
+            const double off = expected[bin] - hits[bin];
             if (getenv("AERIE_TEST_VERBOSE"))
-                print_message("kind %u bin %d: %6.0f nodes, believed %.3f, right %.3f\n", kind, bin, nodes[bin],
-                              believed[bin] / (nodes[bin] + 1e-9), hits[bin] / (nodes[bin] + 1e-9));
+                print_message("kind %u bin %d: %6.0f nodes, expected %.3f, right %.3f\n", kind, bin, nodes[bin],
+                              expected[bin] / (nodes[bin] + 1e-9), hits[bin] / (nodes[bin] + 1e-9));
             /* a token is judged up to eight times, so the nodes are fewer independent events */
             if (nodes[bin] >= 1000) assert_true(off < 0.1 * nodes[bin] && off > -0.1 * nodes[bin]);
         }

@@ -2,7 +2,7 @@
  * A matrix for products is packed (kernels.h) if its type has a packed form for which the level has a kernel; else it
  * keeps the file's layout, like tables for lookups. A weight with the file's layout is used in place if the file is mapped, and
  * copied otherwise. A weight in place whose type has a packed form is packed into scratch, a panel at a time, whenever a
- * product needs it: the same kernels read the same bytes, so the output is the same; the price is packing in every pass. */
+ * product needs it: the same kernels read the same bytes, so the output is the same; the cost is packing in every pass. */
 #include <string.h>
 
 #include "backend/cpu/cpu.h"

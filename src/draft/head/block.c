@@ -222,7 +222,7 @@ static aerie_status grow_marginal(block_drafter *d, const ae_draft_request *requ
 
 /* Sets the best child's probability to the head's own estimate, if that is between 0 and 1. The other children share the rest
  * in the same proportions as before, but none gets more than the best. */
-static void believe(ae_proposal *p, float conf)
+static void set_confidence(ae_proposal *p, float conf)
 {
     const float left = 1.0f - p->p[0], factor = left > 1e-6f ? (1.0f - conf) / left : 0.0f;
     if (!(conf > 0.0f && conf < 1.0f)) return; /* NaN too */
@@ -258,7 +258,7 @@ static aerie_status link_level(block_drafter *d, const ae_draft_request *request
         block_slot *s = &d->slots[requests[i].slot];
         if (!drafts(d, &requests[i])) continue;
         for (uint32_t f = 0; f < (depth ? s->grow.n_frontier : 1); f++, at++) {
-            if (knows && d->proposals[at].n) believe(&d->proposals[at], d->conf[at]);
+            if (knows && d->proposals[at].n) set_confidence(&d->proposals[at], d->conf[at]);
             ae_growth_add(&s->grow, depth ? (int32_t)s->grow.frontier[f] : -1, &d->proposals[at]);
         }
     }

@@ -1,4 +1,4 @@
-/* controller.c - the three decisions of a pass, and the exploration budget (controller.h). cost.c estimates times, belief.c
+/* controller.c - the three decisions of a pass, and the exploration budget (controller.h). cost.c estimates times, rates.c
  * estimates acceptance. */
 #include "speculate/control/controller.h"
 
@@ -13,14 +13,14 @@
 #define PROBE_SHARE 8    /* a draft that is not expected to pay is tried for one in this many sequences */
 #define PROBE_LEVELS 2   /* levels of a network's first draft: two, so that it shows what the first level and a further level
                           * cost */
-#define PROBE_COST 0.25  /* plain passes that a first draft of unknown price is assumed to lose */
+#define PROBE_COST 0.25  /* plain passes that a first draft of unknown cost is assumed to lose */
 #define TRIAL 4          /* least number of rounds that a network drafts when it is tried although another is expected to be
                           * better */
 #define IDLE_MOST 24     /* rounds without a draft after which a network is paused */
 /* standard deviations below the mean at which a draft must still pay; otherwise the budget pays for it */
 #define DOUBT 1.0
 #define PAUSE 32         /* rounds before a network that could not draft is tried again */
-#define YOUNG 3          /* drafts of a network before it is believed to pay */
+#define YOUNG 3          /* drafts of a network before its expected gain is trusted */
 #define RISK_LEAST 0.2   /* plain passes whose time any pass may risk */
 #define RISK_WON 8       /* rounds whose expected gain a pass may risk, if its drafts pay even at the lower end of the
                           * estimates */
@@ -79,10 +79,11 @@ static double expected_gain(const ae_controller *c, const ae_network *net, doubl
     const uint32_t most = most_levels(c);
     const double n = c->n_drawing, plain = c->cost.plain;
     double rate[AERIE_MAX_DRAFT + 1], reach = 1, sum = 0, best = 0;
-    ae_belief_rates(&net->belief, most, sway, rate);
+    ae_rates_by_depth(&net->rates, most, sway, rate);
     for (uint32_t k = 1; k <= most; k++) {
         sum += reach *= rate[k];
-        const double draft = ae_price_of(&net->price, n, k), pass = ae_cost_pass(&c->cost, c->n_rows + n * k, sway > 0);
+        const double draft = ae_network_cost_of(&net->cost, n, k);
+        const double pass = ae_cost_pass(&c->cost, c->n_rows + n * k, sway > 0);
         const double seconds = c->cost.extra * (draft + pass) + net->upkeep;
         const double gain = (1 + sum) * plain / seconds;
         if (gain > best) best = gain;
@@ -111,7 +112,8 @@ static bool is_young(const ae_controller *c, const ae_network *net)
 static double trial_cost(const ae_controller *c, const ae_network *net)
 {
     const double warm = net->paused ? c->options.n_warm * net->upkeep / c->cost.plain : 0;
-    const double draft = ae_price_known(&net->price) ? ae_price_of(&net->price, 1, 2) / c->cost.plain : PROBE_COST;
+    const bool known = ae_network_cost_known(&net->cost);
+    const double draft = known ? ae_network_cost_of(&net->cost, 1, 2) / c->cost.plain : PROBE_COST;
     return warm + (draft > PROBE_COST ? draft : PROBE_COST);
 }
 
@@ -120,8 +122,8 @@ static void choose_network(ae_controller *c)
 {
     ae_network *best = NULL, *other = NULL, *const end = c->networks + c->options.n_networks;
     for (ae_network *n = c->networks; n < end; n++) {
-        ae_price_begin(&n->price, c->cost.clock);
-        const bool known = ae_price_known(&n->price) && c->n_drawing;
+        ae_network_cost_begin(&n->cost, c->cost.clock);
+        const bool known = ae_network_cost_known(&n->cost) && c->n_drawing;
         n->gain = known ? expected_gain(c, n, 0) : 1;
         n->most = known ? expected_gain(c, n, SWAY) : HUGE_VAL;
         if (known && !is_young(c, n) && (!best || n->gain > best->gain)) best = n;
@@ -145,10 +147,10 @@ static void choose_network(ae_controller *c)
 /* Returns whether to ask for n-gram drafts: they are expected to pay, or it is time to find out. */
 static bool asks_ngrams(ae_controller *c)
 {
-    const double price = ae_cost_ngrams(&c->cost, c->n_drawing) / c->cost.plain;
+    const double cost = ae_cost_ngrams(&c->cost, c->n_drawing) / c->cost.plain;
     if (!c->options.ngrams || c->plain) return false;
     if (c->ngram_gain >= 0) return true;
-    return ++c->ngram_idle >= c->ngram_pause && c->budget > price;
+    return ++c->ngram_idle >= c->ngram_pause && c->budget > cost;
 }
 
 void ae_controller_new_text(ae_controller *c)
@@ -203,7 +205,7 @@ static bool is_by_ngram(const ae_tree *tree, uint32_t node)
 static double calibrated(const ae_controller *c, const ae_tree *tree, uint32_t node)
 {
     const bool by_ngram = is_by_ngram(tree, node);
-    return ae_belief_node(by_ngram ? &c->ngrams : &c->net->belief, tree->p[node], by_ngram ? 0 : c->sway);
+    return ae_rates_of_node(by_ngram ? &c->ngrams : &c->net->rates, tree->p[node], by_ngram ? 0 : c->sway);
 }
 
 /* Estimates by how much sequences differ in acceptance beyond chance: the variance of their true rates, from the observed ones.
@@ -212,7 +214,7 @@ static double calibrated(const ae_controller *c, const ae_tree *tree, uint32_t n
 static void compare_sequences(ae_controller *c, const ae_chance *chances, uint32_t n)
 {
     double rate[2], sum = 0, chance = 0, m = 0;
-    ae_belief_rates(&c->net->belief, 1, 0, rate);
+    ae_rates_by_depth(&c->net->rates, 1, 0, rate);
     c->usual = rate[1];
     for (uint32_t i = 0; i < n; i++) {
         const ae_acceptance *a = chances[i].acceptance;
@@ -312,13 +314,13 @@ static ae_option best_option(ae_controller *c, uint32_t n_most, double base, dou
     double rate[AERIE_MAX_DRAFT + 1], sum[AERIE_MAX_DRAFT + 1] = {0};
     double best = GAIN_NEEDED * base / (without - (c->net->upkeep < 0.5 * without ? c->net->upkeep : 0.5 * without));
     ae_option found = {0};
-    ae_belief_rates(&c->net->belief, most, sway, rate);
+    ae_rates_by_depth(&c->net->rates, most, sway, rate);
     for (uint32_t m = 1, next = 1; m <= n_most; m++) {
         promise(c, c->order[m - 1], rate, most, sum);
         if (m < next && m < n_most) continue;
         next = m + 1 + m / 8;
         for (uint32_t k = 1; k <= most; k++) {
-            const double draft = ae_price_of(&c->net->price, m, k);
+            const double draft = ae_network_cost_of(&c->net->cost, m, k);
             const double pass = ae_cost_pass(&c->cost, n_rows + (double)m * k, sway > 0);
             const double seconds = spent + c->cost.extra * (draft + pass);
             if ((base + sum[k]) / seconds <= best || n_rows + m * k > most_rows) continue;
@@ -335,9 +337,9 @@ static ae_option best_option(ae_controller *c, uint32_t n_most, double base, dou
 static double expected_loss(const ae_controller *c, const ae_option *o, double n_rows, double base, double sway)
 {
     double rate[AERIE_MAX_DRAFT + 1], sum[AERIE_MAX_DRAFT + 1] = {0};
-    ae_belief_rates(&c->net->belief, o->n_levels, sway, rate);
+    ae_rates_by_depth(&c->net->rates, o->n_levels, sway, rate);
     for (uint32_t i = 0; i < o->n; i++) promise(c, c->order[i], rate, o->n_levels, sum);
-    const double draft = ae_price_of(&c->net->price, o->n, o->n_levels);
+    const double draft = ae_network_cost_of(&c->net->cost, o->n, o->n_levels);
     const double seconds = c->cost.extra * (draft + ae_cost_pass(&c->cost, n_rows + (double)o->n * o->n_levels, false));
     return seconds / c->cost.plain - (base + sum[o->n_levels]) / (c->cost.worth * c->otherwise);
 }
@@ -349,7 +351,7 @@ static double rank(ae_controller *c, const ae_round *r, ae_chance *chances, uint
     const uint32_t most = most_levels(c);
     const float floor = ae_controller_floor(c, r);
     double rate[AERIE_MAX_DRAFT + 1], by_ngram = 0;
-    ae_belief_rates(&c->net->belief, most, 0, rate);
+    ae_rates_by_depth(&c->net->rates, most, 0, rate);
     compare_sequences(c, chances, n);
     *n_by_ngram = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -382,7 +384,7 @@ bool ae_controller_plan(ae_controller *c, const ae_round *r, ae_chance *chances,
     const uint32_t n_probe = 1 + (n - 1) / PROBE_SHARE;
     if (c->plain) return false;
     const double base = c->cost.worth + rank(c, r, chances, n, &n_by_ngram), n_rows = r->n_rows + n_by_ngram;
-    if (!ae_price_known(&c->net->price)) {
+    if (!ae_network_cost_known(&c->net->cost)) {
         if (trial_cost(c, c->net) > c->budget || !is_ready(c, c->net)) return false;
         ask(c, n_probe, PROBE_LEVELS < most_levels(c) ? PROBE_LEVELS : most_levels(c));
         c->sway = SWAY;
@@ -415,7 +417,8 @@ void ae_controller_saw_draft(ae_controller *c, uint32_t n, uint32_t n_levels, do
 {
     const double drift = c->cost.drift;
     c->spent += first + others;
-    c->took[AE_KIND_NETWORK] = ae_price_saw(&c->net->price, c->cost.clock, n, n_levels, first / drift, others / drift);
+    c->took[AE_KIND_NETWORK] =
+        ae_network_cost_saw(&c->net->cost, c->cost.clock, n, n_levels, first / drift, others / drift);
 }
 
 /* ---- Choose ------------------------------------------------------------------------------------------------ */
@@ -453,19 +456,19 @@ static void prune(ae_controller *c, ae_chance *chances, uint32_t n, uint32_t n_k
 }
 
 /* Stores the estimated probabilities of the best drafted chain before it is cut. */
-static void note_beliefs(const ae_controller *c, ae_chance *chance)
+static void note_expected(const ae_controller *c, ae_chance *chance)
 {
     const ae_tree *tree = chance->tree;
     int32_t node = -1;
     for (uint32_t d = 1; d <= chance->n_levels && d <= AERIE_MAX_DRAFT; d++) {
-        chance->believed[d] = 0;
+        chance->expected[d] = 0;
         if (d > 1 && node < 0) continue;
         int32_t best = -1;
         for (uint32_t i = (uint32_t)(node + 1); i < tree->n; i++)
             if (tree->parent[i] == node && (tree->from[i] & AE_FROM_NETWORK) && (best < 0 || tree->p[i] > tree->p[best]))
                 best = (int32_t)i;
         node = best;
-        if (node >= 0) chance->believed[d] = (float)ae_belief_node(&c->net->belief, tree->p[node], 0);
+        if (node >= 0) chance->expected[d] = (float)ae_rates_of_node(&c->net->rates, tree->p[node], 0);
     }
 }
 
@@ -479,7 +482,7 @@ void ae_controller_choose(ae_controller *c, const ae_round *r, double spent, ae_
     for (uint32_t t = 0; t < n; t++) {
         const ae_tree *tree = chances[t].tree;
         float reach[AERIE_MAX_DRAFT];
-        note_beliefs(c, &chances[t]);
+        note_expected(c, &chances[t]);
         for (uint32_t i = 0; i < tree->n; i++) {
             const int32_t parent = tree->parent[i];
             reach[i] = (float)calibrated(c, tree, i) * (parent < 0 ? 1.0f : reach[parent]);
@@ -535,8 +538,8 @@ static void count_levels(ae_controller *c, const ae_chance *chance, const int32_
     for (uint32_t depth = 1; depth <= chance->n_levels && depth <= n_accepted + 1; depth++) {
         double hit = 0;
         if (depth <= n_accepted) hit = (tree->from[path[depth - 1]] & AE_FROM_NETWORK) != 0;
-        else if (!was_tried(tree, depth == 1 ? -1 : path[depth - 2])) hit = (double)chance->believed[depth];
-        ae_belief_saw_depth(&c->net->belief, depth, hit, c->n_asked);
+        else if (!was_tried(tree, depth == 1 ? -1 : path[depth - 2])) hit = (double)chance->expected[depth];
+        ae_rates_saw_depth(&c->net->rates, depth, hit, c->n_asked);
         if (depth > 1) continue;
         c->net->n_tried++;
         ae_acceptance *a = chance->acceptance;
@@ -556,13 +559,14 @@ void ae_controller_saw_verdict(ae_controller *c, const ae_chance *chance, const 
         if (tree->parent[i] != parent) continue; /* its parent was not accepted, so nothing was learnt */
         const bool hit = depth - 1 < n_accepted && path[depth - 1] == (int32_t)i;
         const bool by_ngram = is_by_ngram(tree, i);
-        ae_belief_saw_node(by_ngram ? &c->ngrams : &c->net->belief, tree->p[i], hit, by_ngram ? c->n_drawing : c->n_asked);
+        ae_rates_saw_node(by_ngram ? &c->ngrams : &c->net->rates, tree->p[i], hit,
+                          by_ngram ? c->n_drawing : c->n_asked);
     }
     count_levels(c, chance, path, n_accepted);
     for (uint32_t i = 0; i < tree->n; i++) {
         const bool by_ngram = is_by_ngram(tree, i);
         const double up = tree->parent[i] < 0 ? 1 : reach[tree->parent[i]];
-        reach[i] = up * ae_belief_node(by_ngram ? &c->ngrams : &c->net->belief, tree->p[i], 0);
+        reach[i] = up * ae_rates_of_node(by_ngram ? &c->ngrams : &c->net->rates, tree->p[i], 0);
         c->worth[by_ngram ? AE_KIND_NGRAM : AE_KIND_NETWORK] += reach[i];
     }
 }
@@ -574,9 +578,9 @@ static void pass_time(ae_controller *c, const ae_result *result)
         ae_network *net = &c->networks[i];
         const bool used = net == c->net && result->used[AE_KIND_NETWORK];
         net->n_idle = used ? 0 : net->n_idle + 1;
-        ae_belief_age(&net->belief, used ? c->n_levels : 0);
+        ae_rates_age(&net->rates, used ? c->n_levels : 0);
         if (net->n_pause) net->n_pause--;
-        if (net->belief.depth[1].tries < 1) net->n_tried = 0;
+        if (net->rates.depth[1].tries < 1) net->n_tried = 0;
         if (net->n_warming) net->n_warming--;
         else if (net->n_idle > IDLE_MOST) net->paused = true;
     }

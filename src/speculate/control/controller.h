@@ -6,26 +6,26 @@
  *   plan     given the n-gram drafts: which sequences the network drafts for, and how many levels
  *   choose   given all trees: which nodes are verified
  * Each takes the option with most expected tokens per second. Plain decoding, n-grams alone, a network alone and both together
- * are all options, and all of them are judged by the same two things: what they take (cost.h), and what is believed to be
- * accepted (belief.h). Expected gains steer. Realised ones only correct what is expected: every verdict goes into the beliefs,
- * every time into the costs.
+ * are all options, and all of them are judged by the same two things: what they take (cost.h), and what is expected to
+ * be accepted (rates.h). Expected gains steer. Realised ones only correct the estimates: every verdict goes into the rates
+ * of acceptance, every time into the costs.
  *
- * Something that is not expected to pay is still tried if it would pay at the upper end of what is believed, and if the budget
+ * Something that is not expected to pay is still tried if it would pay at the upper end of the estimates, and if the budget
  * allows it. The budget is what may be lost against plain decoding, in plain passes. A session begins with AE_BUDGET_FIRST.
  * Each pass adds AE_BUDGET_SHARE. What a pass with drafts took beyond a plain one, less what its verified tokens were worth
- * (as believed after the verdict), is subtracted; a gain is added, and no more than AE_BUDGET_MOST is kept. A debt beyond
- * AE_BUDGET_DEBT is forgiven, and drafts that pay whatever is believed within their doubt are not charged, so this is not a
+ * (as estimated after the verdict), is subtracted; a gain is added, and no more than AE_BUDGET_MOST is kept. A debt beyond
+ * AE_BUDGET_DEBT is forgiven, and drafts that pay even at the lower end of the estimates are not charged, so this is not a
  * hard bound: tests/unit/test_controller_best.c measures what is lost at worst.
  *
- * Owned: costs, beliefs and the budget of a session. Not owned: drafters, trees. There is no model of the machine, and no sweep
- * at start. Timings affect speed only; no choice made here can change an output (law 1).
+ * Owned: costs, rates of acceptance and the budget of a session. Not owned: drafters, trees. There is no model of the machine,
+ * and no sweep at start. Timings affect speed only; no choice made here can change an output (law 1).
  */
 #ifndef AE_SPECULATE_CONTROL_CONTROLLER_H
 #define AE_SPECULATE_CONTROL_CONTROLLER_H
 
 #include "base/err.h"
 #include "engine/tree.h"
-#include "speculate/control/belief.h"
+#include "speculate/control/rates.h"
 #include "speculate/control/cost.h"
 
 #define AE_BUDGET_FIRST 1.0
@@ -48,21 +48,21 @@ typedef enum ae_draft_kind { AE_KIND_NGRAM, AE_KIND_NETWORK } ae_draft_kind;
 
 /* One of the networks. */
 typedef struct ae_network {
-    ae_price price;
-    ae_belief belief;
+    ae_network_cost cost;
+    ae_rates rates;
     double upkeep;       /* seconds per round that its state takes while it is not paused */
     double gain, most;   /* expected tokens per second in this round, relative to plain decoding, and their upper end */
     uint32_t n_idle;     /* rounds since it drafted */
     uint32_t n_tried;    /* verdicts on its first levels, until they are forgotten */
     uint32_t n_pause;    /* rounds until the network may be tried although another drafter is better */
-    bool paused;        /* it keeps no state */
+    bool paused;         /* it keeps no state */
     uint32_t n_warming;  /* rounds until it may draft after a pause */
 } ae_network;
 
 typedef struct ae_controller {
     ae_controller_options options;
     ae_cost cost;
-    ae_belief ngrams;   /* acceptance of n-gram drafts */
+    ae_rates ngrams;     /* acceptance of n-gram drafts */
     double ngram_gain;   /* mean gain per round of asking for n-gram drafts, in plain passes */
     uint32_t ngram_idle, ngram_pause; /* rounds since n-grams were last asked; rounds until they are asked again */
     ae_network networks[AERIE_MAX_DRAFTERS], *net; /* net: the one that may draft in this round */
@@ -107,7 +107,7 @@ typedef struct ae_chance {
     uint32_t n_levels; /* out: levels to draft for it, 0 for none; afterwards set to the number drafted, at least 1 */
     /* internal */
     float gain;
-    float believed[AERIE_MAX_DRAFT + 1]; /* estimated probability of the best drafted chain by depth, before it was cut */
+    float expected[AERIE_MAX_DRAFT + 1]; /* estimated probability of the best drafted chain by depth, before it was cut */
 } ae_chance;
 
 /* Once per pass, before anything else. Returns whether n-gram drafts pay now. */

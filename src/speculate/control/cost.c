@@ -1,4 +1,4 @@
-/* cost.c - T(n) by context, the drift of the machine, and prices (cost.h). Curves of times: timing.c. */
+/* cost.c - T(n) by context, the drift of the machine, and what drafts cost (cost.h). Curves of times: timing.c. */
 #include "speculate/control/cost.h"
 
 #include <string.h>
@@ -188,32 +188,32 @@ bool ae_cost_plain_is_due(const ae_cost *c, const ae_round *r, double gain)
     return age >= (close ? PLAIN_CLOSE : PLAIN_EVERY);
 }
 
-/* ---- Prices ------------------------------------------------------------------------------------------- */
+/* ---- Costs of drafts ---------------------------------------------------------------------------------- */
 
-void ae_price_begin(ae_price *p, uint32_t clock)
+void ae_network_cost_begin(ae_network_cost *p, uint32_t clock)
 {
     ae_curve_sure_line(&p->first, clock, true, &p->first_now);
     ae_curve_sure_line(&p->level, clock, true, &p->level_now);
 }
 
-bool ae_price_known(const ae_price *p)
+bool ae_network_cost_known(const ae_network_cost *p)
 {
     return p->first_now.n > 0;
 }
 
-double ae_price_of(const ae_price *p, double n, uint32_t n_levels)
+double ae_network_cost_of(const ae_network_cost *p, double n, uint32_t n_levels)
 {
     const double first = ae_line_at(&p->first_now, n), level = ae_line_at(&p->level_now, n);
     return first + (n_levels - 1) * (p->level_now.n ? level : first);
 }
 
-double ae_price_saw(ae_price *p, uint32_t clock, uint32_t n, uint32_t n_levels, double first, double others)
+double ae_network_cost_saw(ae_network_cost *p, uint32_t clock, uint32_t n, uint32_t n_levels, double first, double others)
 {
-    const double seconds = first + others, expected = ae_price_known(p) ? ae_price_of(p, n, n_levels) : seconds;
+    const double seconds = first + others, expected = ae_network_cost_known(p) ? ae_network_cost_of(p, n, n_levels) : seconds;
     if (expected > 0) ratios_add(&p->ratios, seconds / expected);
     const double usual = expected * ratios_usual(&p->ratios), least = 1e-4 * first; /* a curve ignores a time of 0 */
     ae_curve_add(&p->first, n, first, clock);
     if (n_levels > 1) ae_curve_add(&p->level, n, others / (n_levels - 1) > least ? others / (n_levels - 1) : least, clock);
-    ae_price_begin(p, clock);
+    ae_network_cost_begin(p, clock);
     return usual;
 }

@@ -1,8 +1,8 @@
 /* cost.h - the cost model: the time that passes, n-gram drafts and a network's drafts take.
  *
- * T(n), the seconds of a target pass over n rows, is measured on the real passes, in buckets of context length. A network's
- * price is the seconds of a draft's first level and of each further level, by number of sequences. For a network that makes all
- * levels in one pass further levels cost nothing. The time to read text that it had not seen is not part of its price.
+ * T(n), the seconds of a target pass over n rows, is measured on the real passes, in buckets of context length. What a
+ * network's drafts cost is the seconds of a first level and of each further level, by number of sequences. For a network that
+ * makes all levels in one pass further levels cost nothing. The time to read text that it had not seen is not part of it.
  *
  * When the whole machine becomes slower or faster, the drift follows: stored times refer to one speed of the machine, so that
  * times measured in a slow minute can be compared with those measured in a fast one.
@@ -32,12 +32,12 @@ typedef struct ae_ratios {
 } ae_ratios;
 
 
-/* A network's price. */
-typedef struct ae_price {
+/* What a network's drafts cost. */
+typedef struct ae_network_cost {
     ae_curve first, level;        /* seconds of a first level, and of each further one, by number of sequences */
     ae_line first_now, level_now; /* values of these curves for this round */
     ae_ratios ratios;             /* of its drafts' times */
-} ae_price;
+} ae_network_cost;
 
 typedef struct ae_cost {
     ae_curve pass[AE_T_BUCKETS + 1]; /* seconds by rows; the last curve: passes with prompts in them */
@@ -82,13 +82,13 @@ double ae_cost_saw_ngrams(ae_cost *c, uint32_t n, double seconds);
 double ae_cost_ngrams(const ae_cost *c, uint32_t n);
 
 /* Called before a round. */
-void ae_price_begin(ae_price *p, uint32_t clock);
-/* Returns whether the price has been measured. */
-bool ae_price_known(const ae_price *p);
-/* Expected seconds of a draft of n_levels levels for n sequences; 0 while the price is unknown. */
-double ae_price_of(const ae_price *p, double n, uint32_t n_levels);
+void ae_network_cost_begin(ae_network_cost *p, uint32_t clock);
+/* Returns whether the cost has been measured. */
+bool ae_network_cost_known(const ae_network_cost *p);
+/* Expected seconds of a draft of n_levels levels for n sequences; 0 while the cost is unknown. */
+double ae_network_cost_of(const ae_network_cost *p, double n, uint32_t n_levels);
 /* Records a draft of n_levels levels for n sequences: seconds of the first level, and of all others together, at the stored
  * speed. Returns what such a draft usually takes. */
-double ae_price_saw(ae_price *p, uint32_t clock, uint32_t n, uint32_t n_levels, double first, double others);
+double ae_network_cost_saw(ae_network_cost *p, uint32_t clock, uint32_t n, uint32_t n_levels, double first, double others);
 
 #endif

@@ -117,10 +117,10 @@ static void make_line(const ae_curve *curve, uint32_t clock, bool doubt_first, b
             const float hope = line->n ? (float)ae_line_at(line, (double)t->typical_size) : trusted ? seconds : seconds / 4;
             const float age = trusted && !doubt_old ? 0 : (float)(clock - t->last), doubt = trusted ? DOUBT_TRUSTED : DOUBT;
             const float young = doubt / (doubt + age);
-            const float belief = (trusted ? 1.0f : t->n_seen == 2 ? 0.75f : 0.5f) * young * young;
+            const float weight = (trusted ? 1.0f : t->n_seen == 2 ? 0.75f : 0.5f) * young * young;
             const float most = line->n && !trusted ? most_after(line, t->typical_size) : seconds;
             if (seconds > most) seconds = most;
-            if (seconds > hope) seconds = hope + (seconds - hope) * belief;
+            if (seconds > hope) seconds = hope + (seconds - hope) * weight;
         }
         line->size[line->n] = t->typical_size;
         line->seconds[line->n++] = seconds;

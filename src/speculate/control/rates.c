@@ -1,6 +1,6 @@
-/* belief.c - rates of acceptance, and the test for changes (belief.h). */
+/* rates.c - rates of acceptance, and the test for changes (rates.h). */
 #include "base/math/fmath.h"
-#include "speculate/control/belief.h"
+#include "speculate/control/rates.h"
 
 #include <math.h>
 
@@ -21,7 +21,7 @@ static double swayed(double rate, double tries, double sway)
     return r < 0 ? 0 : r < MOST_RATE ? r : MOST_RATE;
 }
 
-void ae_belief_rates(const ae_belief *b, uint32_t n, double sway, double *rate)
+void ae_rates_by_depth(const ae_rates *b, uint32_t n, double sway, double *rate)
 {
     double mean = PRIOR;
     for (uint32_t d = 1; d <= n; d++) {
@@ -31,13 +31,13 @@ void ae_belief_rates(const ae_belief *b, uint32_t n, double sway, double *rate)
     }
 }
 
-static ae_rate *bin_of(const ae_belief *b, float p)
+static ae_rate *bin_of(const ae_rates *b, float p)
 {
-    const int bin = (int)(p * AE_BELIEF_BINS);
-    return (ae_rate *)&b->bin[bin < 0 ? 0 : bin >= AE_BELIEF_BINS ? AE_BELIEF_BINS - 1 : bin];
+    const int bin = (int)(p * AE_RATES_BINS);
+    return (ae_rate *)&b->bin[bin < 0 ? 0 : bin >= AE_RATES_BINS ? AE_RATES_BINS - 1 : bin];
 }
 
-double ae_belief_node(const ae_belief *b, float p, double sway)
+double ae_rates_of_node(const ae_rates *b, float p, double sway)
 {
     const ae_rate *r = bin_of(b, p);
     const double tries = r->tries + OWN_TRIES;
@@ -63,35 +63,35 @@ static void weigh(struct ae_change *c, double rate, double hit, double times)
     }
     c->tries++;
     c->hits += hit;
-    c->believed += rate;
+    c->expected += rate;
 }
 
 /* Forgets all but `most` tries. The rate is corrected by the verdicts since the change. */
 static void forget(ae_rate *r, const struct ae_change *c, double most)
 {
-    const double tries = r->tries < most ? r->tries : most, times = (c->hits + 0.1) / (c->believed + 0.1);
+    const double tries = r->tries < most ? r->tries : most, times = (c->hits + 0.1) / (c->expected + 0.1);
     double rate = r->tries > 0 ? r->hits / r->tries * times : 0;
-    if (times > 1) rate = r->tries > 0 ? 1 - (1 - r->hits / r->tries) * (c->tries - c->hits) / (c->tries - c->believed) : 0;
+    if (times > 1) rate = r->tries > 0 ? 1 - (1 - r->hits / r->tries) * (c->tries - c->hits) / (c->tries - c->expected) : 0;
     *r = (ae_rate){tries, tries * (rate < 1 ? rate : 1)};
 }
 
-void ae_belief_saw_depth(ae_belief *b, uint32_t depth, double hit, uint32_t n_seqs)
+void ae_rates_saw_depth(ae_rates *b, uint32_t depth, double hit, uint32_t n_seqs)
 {
     double rate[AERIE_MAX_DRAFT + 1];
-    ae_belief_rates(b, depth, 0, rate);
-    const double believed = rate[depth] > 0.02 ? rate[depth] : 0.02, n = n_seqs ? n_seqs : 1;
-    weigh(&b->change[0], believed, hit, 1 / ODDS);
-    weigh(&b->change[1], believed, hit, ODDS);
-    add(&b->depth[depth], hit, AE_BELIEF_ROUNDS * n);
+    ae_rates_by_depth(b, depth, 0, rate);
+    const double expected = rate[depth] > 0.02 ? rate[depth] : 0.02, n = n_seqs ? n_seqs : 1;
+    weigh(&b->change[0], expected, hit, 1 / ODDS);
+    weigh(&b->change[1], expected, hit, ODDS);
+    add(&b->depth[depth], hit, AE_RATES_ROUNDS * n);
     for (int i = 0; i < 2; i++) {
         if (b->change[i].sum < ALARM + ae_log(n)) continue;
         for (uint32_t d = 1; d <= AERIE_MAX_DRAFT; d++) forget(&b->depth[d], &b->change[i], b->change[i].tries / d);
-        for (uint32_t k = 0; k < AE_BELIEF_BINS; k++) forget(&b->bin[k], &b->change[i], b->change[i].tries);
+        for (uint32_t k = 0; k < AE_RATES_BINS; k++) forget(&b->bin[k], &b->change[i], b->change[i].tries);
         b->change[0] = b->change[1] = (struct ae_change){0};
     }
 }
 
-void ae_belief_saw_node(ae_belief *b, float p, bool hit, uint32_t n_seqs)
+void ae_rates_saw_node(ae_rates *b, float p, bool hit, uint32_t n_seqs)
 {
     add(bin_of(b, p), hit, 128.0 * (n_seqs ? n_seqs : 1));
 }
@@ -104,11 +104,11 @@ static void age(ae_rate *r, double rounds)
     r->hits *= keep;
 }
 
-void ae_belief_age(ae_belief *b, uint32_t n_levels)
+void ae_rates_age(ae_rates *b, uint32_t n_levels)
 {
     for (uint32_t d = n_levels + 1; d <= AERIE_MAX_DRAFT; d++) {
         if (!n_levels) age(&b->depth[d], ROUNDS_IDLE);
         else b->depth[d].tries *= DEEPER, b->depth[d].hits *= DEEPER;
     }
-    for (uint32_t i = 0; i < AE_BELIEF_BINS && !n_levels; i++) age(&b->bin[i], ROUNDS_IDLE);
+    for (uint32_t i = 0; i < AE_RATES_BINS && !n_levels; i++) age(&b->bin[i], ROUNDS_IDLE);
 }
