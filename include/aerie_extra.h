@@ -231,15 +231,21 @@ AERIE_API aerie_status aerie_grammar_create_lazy(aerie_grammar **grammar, const 
 
 /* ---- Memory that a model and a session need --------------------------------------------------------------- */
 
-/* The memory that a model and a session on it need. */
+/* The memory that a model and a session on it need, and the kind of model. */
 typedef struct aerie_memory_plan {
     uint64_t weight_bytes;    /* packed weights */
     uint64_t session_bytes;   /* bytes of KV cache, activations and tables */
     uint64_t available_bytes; /* memory that is free now; 0: unknown */
+    /* set by aerie_memory_plan_get alone */
+    bool is_encoder;          /* as in aerie_model_info */
+    bool is_diffusion;        /* likewise */
+    bool is_encoder_decoder;  /* generates a text from another text, which its encoder reads */
+    uint32_t decision;        /* an aerie_decision */
 } aerie_memory_plan;
 
-/* Computes the memory that a model file and a session on it need, without loading weights. plan_size: sizeof *plan. Errors:
- * those of aerie_model_load, and ARGUMENT for session parameters that are not possible. */
+/* Computes the memory that a model file and a session on it need, and tells its kind, without loading weights: only the file's
+ * header is read. plan_size: sizeof *plan. Errors: those of aerie_model_load, and ARGUMENT for session parameters that are not
+ * possible. */
 AERIE_API aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
                                              const aerie_session_params *session_params, aerie_memory_plan *plan,
                                              size_t plan_size, aerie_error *error);

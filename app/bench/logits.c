@@ -91,7 +91,7 @@ int app_bench_logits(const app_options *given)
     }
     int bad = read_windows(&w, options.bench.ids_file);
     if (!bad && options.session.n_ctx == 0) options.session.n_ctx = w.longest > 8 ? (uint32_t)w.longest : 8;
-    if (!bad) bad = app_models_load(&models, &options, false);
+    if (!bad) bad = app_models_load(&models, &options, false, APP_NEED_TOKENS);
     app_interrupt_arm();
     if (!bad) bad = write_all(&w, &models, &options);
     app_models_free(&models);

@@ -414,7 +414,7 @@ int bench_spec_load(bench_spec *b)
     for (size_t i = 1; i < o->bench.n_seqs.n; i++) {
         if (o->bench.n_seqs.items[i] > o->session.n_seqs) o->session.n_seqs = o->bench.n_seqs.items[i];
     }
-    int bad = app_models_load(&b->models, o, wants_draft(o));
+    int bad = app_models_load(&b->models, o, wants_draft(o), APP_NEED_TEXT);
     if (!bad) bad = app_need_text(&b->models, o);
     if (!bad && o->bench.more_drafts.n && wants_draft(o)) bad = load_sets(b);
     if (!bad) bad = app_prompts_encode(prompts, &b->models, o);

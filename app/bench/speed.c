@@ -283,7 +283,7 @@ int app_bench_speed(const app_options *given)
         if (n > longest) longest = n;
     }
     if (s.options.session.n_ctx == 0) s.options.session.n_ctx = longest + 8; /* a context for the longest test is enough */
-    if (!bad) bad = app_models_load(&s.models, &s.options, false);
+    if (!bad) bad = app_models_load(&s.models, &s.options, false, APP_NEED_TEXT);
     if (!bad) s.printer.tensor_bytes = app_main_type(given->model, s.printer.type);
     if (!bad) bad = draw_context(&s);
     app_interrupt_arm();

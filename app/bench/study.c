@@ -563,6 +563,25 @@ static int print_tables(const study *s)
     return APP_DONE;
 }
 
+/* Finds what would stop the study, before a type is made and measured: files of a wrong kind, prompts that cannot be read. */
+static int check_given(const study *s)
+{
+    app_options own = *s->given;
+    app_models vocabulary;
+    bench_prompts prompts = {0};
+    size_t n_left = 0;
+    for (size_t i = 0; i < s->n_types; i++) n_left += !s->types[i].done;
+    if (!n_left) return APP_DONE;
+    int bad = app_models_check(&own, APP_NEED_DRAFTS);
+    if (bad) return bad;
+    bad = app_vocabulary_load(&vocabulary, &own); /* for the text of prompts */
+    app_models_free(&vocabulary);
+    bench_spec_complete(&own);
+    if (!bad) bad = bench_prompts_read(&prompts, &own);
+    bench_prompts_free(&prompts);
+    return bad;
+}
+
 int app_bench_study(const app_options *given)
 {
     static study s; /* large for a stack */
@@ -571,9 +590,10 @@ int app_bench_study(const app_options *given)
     s.sizes = given->quick ? few_sizes : all_sizes;
     s.n_sizes = given->quick ? sizeof few_sizes / sizeof *few_sizes : sizeof all_sizes / sizeof *all_sizes;
     int bad = list_types(&s);
+    if (!bad && given->study.resume) bad = resume(&s);
+    if (!bad) bad = check_given(&s);
     if (!bad && mkdir(folder_of(&s), 0777) && errno != EEXIST)
         bad = app_error(APP_FAILED, "the folder '%s' could not be made: %s", folder_of(&s), strerror(errno));
-    if (!bad && given->study.resume) bad = resume(&s);
     if (!bad) bad = open_file(&s, "study.csv", &s.csv);
     if (!bad) fprintf(s.csv, "type,bytes,way,figure,n,value\n");
     for (size_t i = 0; !bad && i < s.n_types; i++)

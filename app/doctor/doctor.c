@@ -238,7 +238,8 @@ static void print_model(const doctor_model *model, const app_options *options)
     }
     print_label("architecture");
     app_write_escaped(model->arch, strlen(model->arch));
-    app_print("%s, weights mostly %s", model->is_encoder ? " (an encoder)" : "", model->type);
+    app_print("%s, weights mostly %s", plan->decision ? " (scores options)" : plan->is_encoder ? " (an encoder)" : "",
+              model->type);
     if (model->n_ctx_train) app_print(", trained for %u positions", (unsigned)model->n_ctx_train);
     app_print("\n");
     app_print("  %-14s%s: weights %s, session of %u sequence%s %s\n", "needs", app_bytes(a, needed),

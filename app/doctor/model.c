@@ -39,8 +39,6 @@ static aerie_status read_head(doctor_model *model, aerie_model_params params, co
     read_value(model->arch, sizeof model->arch, loaded, "", "general.architecture");
     read_value(text, sizeof text, loaded, model->arch, ".context_length");
     model->n_ctx_train = (uint32_t)strtoul(text, NULL, 10);
-    read_value(text, sizeof text, loaded, model->arch, ".attention.causal");
-    model->is_encoder = strcmp(text, "false") == 0;
     model->mapped = info.file_bytes; /* reduced by the packed weights once these are known */
     aerie_model_free(loaded);
     return AERIE_OK;
@@ -79,6 +77,7 @@ void doctor_model_read(doctor_model *model, const doctor_machine *machine, const
         hide_error(&model->error);
         return;
     }
+    model->is_encoder = model->plan.is_encoder;
     model->mapped -= model->plan.weight_bytes < model->mapped ? model->plan.weight_bytes : model->mapped;
     if (!model->is_encoder) read_mmproj(model, &params, options);
     app_main_type(options->model, model->type);

@@ -68,6 +68,10 @@ int app_template(const app_options *options)
     app_text messages = {0};
     int bad = check(options);
     if (!bad && options->model) bad = app_vocabulary_load(&models, options);
+    if (!bad && models.info.is_encoder && !models.info.has_chat_template && !options->chat.template_file &&
+        !options->chat.template_text)
+        bad = app_error(APP_BAD_FILE, "'%s' is an encoder and has no chat template: it embeds texts (aerie embed); --file FILE "
+                        "renders with another template", options->model);
     if (!bad) bad = app_format_read(&format, options);
     if (!bad && options->model) bad = app_format_fit(&format, models.model, &models.info, options, true);
     if (!bad) bad = app_read_file(&messages, options->chat.messages);

@@ -139,7 +139,7 @@ int app_imatrix(const app_options *o)
     app_options own = *o;
     if (!o->session.n_ctx) own.session.n_ctx = 512;
     int bad = app_check_output(o, "-o", o->judge.output);
-    if (!bad) bad = app_models_load(&models, &own, o->draft_model != NULL);
+    if (!bad) bad = app_models_load(&models, &own, o->draft_model != NULL, APP_NEED_TOKENS);
     if (!bad) bad = app_need_text(&models, &own);
     r.head = models.head != NULL;
     if (!bad && models.draft)

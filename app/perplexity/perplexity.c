@@ -233,7 +233,7 @@ int app_perplexity(const app_options *o)
     if (!o->session.n_ctx) options.session.n_ctx = DEFAULT_WINDOW; /* for the memory plan, too */
     int bad = o->judge.kl_base && !o->judge.kl_divergence ? app_check_output(o, "--kl-divergence-base",
                                                                              o->judge.kl_base) : APP_DONE;
-    if (!bad) bad = app_models_load(&models, &options, false);
+    if (!bad) bad = app_models_load(&models, &options, false, APP_NEED_TOKENS);
     if (!bad) bad = app_need_text(&models, &options);
     if (!bad && models.info.is_diffusion)
         bad = app_error(APP_BAD_FILE, "%s: a model of architecture %s sees the tokens that it would have to predict, so its "

@@ -693,7 +693,7 @@ int app_chat(const app_options *options)
     int bad = read_opening(&opening, options);
     if (!bad && !(c.lines = app_lines_open(!options->run.no_history, complete))) bad = app_error_memory("the line editor");
     if (!bad) app_terminal_hush(); /* what is typed or pasted while the model loads waits for the first prompt */
-    if (!bad) bad = app_models_load(&c.models, options, app_wants_draft(type));
+    if (!bad) bad = app_models_load(&c.models, options, app_wants_draft(type), APP_NEED_TEXT);
     if (!bad) bad = app_need_text(&c.models, options);
     if (!bad) bad = app_session_open(&c.session, &c.models, options, type);
     if (!bad) bad = app_cache_open(&c.cache, options, c.session);

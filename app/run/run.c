@@ -116,7 +116,7 @@ int app_run(const app_options *options)
         bad = app_error(APP_USAGE, "--prompt-cache keeps one prompt; found %zu", prompts.n);
     if (!bad && options->images.n && prompts.n != 1)
         bad = app_error(APP_USAGE, "--image is for one prompt; found %zu", prompts.n);
-    if (!bad) bad = app_models_load(&models, options, app_wants_draft(type));
+    if (!bad) bad = app_models_load(&models, options, app_wants_draft(type), APP_NEED_TEXT);
     if (!bad) bad = app_need_text(&models, options);
     if (!bad) bad = app_prompts_encode(&prompts, &models, options);
     app_interrupt_arm();

@@ -46,7 +46,7 @@ static int follow(const serve_models *models, const app_options *options)
     if (!options->machines) return APP_DONE;
     if (models->n != 1) return app_error(APP_USAGE, "--machines runs one model; %zu are given", models->n);
     own.model = models->items[0].path;
-    return aerie_machines_started(&rank) && rank ? app_models_load(&loaded, &own, false) : APP_DONE;
+    return aerie_machines_started(&rank) && rank ? app_models_load(&loaded, &own, false, APP_NEED_MODEL) : APP_DONE;
 }
 
 static int prepare(serve_server *server)

@@ -10,6 +10,23 @@
 #include <string.h>
 #include <unistd.h>
 
+/* ---- The model of the options -------------------------------------------------------------------------- */
+
+int app_error_no_model(const app_options *options)
+{
+    const app_command *c = options->command;
+    const bool first = strncmp(c->arguments, "[MODEL", 6) == 0;
+    return app_error(APP_USAGE, "'%s' needs a model: -m FILE%s%s%s (or AERIE_MODEL). FILE is a GGUF file or a name that "
+                     "'aerie pull' takes; 'make model' in aerie's source tree downloads a small one", c->name,
+                     first ? ", or aerie " : "", first ? c->name : "", first ? " FILE ..." : "");
+}
+
+static int check_model(const app_options *options)
+{
+    if (!options->model) return app_error_no_model(options);
+    return *options->model ? APP_DONE : app_error(APP_USAGE, "-m names no file; found ''");
+}
+
 /* ---- Memory ------------------------------------------------------------------------------------ */
 
 static aerie_status add_draft(const app_options *options, const char *path, const aerie_session_params *params,
@@ -24,13 +41,12 @@ static aerie_status add_draft(const app_options *options, const char *path, cons
     return AERIE_OK;
 }
 
-/* Computes the memory that the weights and sessions of all models need, as far as it is known. */
-static aerie_status plan_all(const app_options *options, const aerie_session_params *params, bool with_draft,
-                             aerie_memory_plan *plan, aerie_error *error)
+/* Adds the memory that the weights and sessions of the draft models need, as far as it is known. */
+static aerie_status add_drafts(const app_options *options, const aerie_session_params *params, bool with_draft,
+                               aerie_memory_plan *plan, aerie_error *error)
 {
     const app_texts *more = &options->bench.more_drafts;
-    aerie_status status = aerie_memory_plan_get(options->model, &options->model_params, params, plan, sizeof *plan, error);
-    if (status == AERIE_OK && with_draft) status = add_draft(options, options->draft_model, params, plan, error);
+    aerie_status status = with_draft ? add_draft(options, options->draft_model, params, plan, error) : AERIE_OK;
     for (size_t i = 0; status == AERIE_OK && i < more->n; i++)
         if (!aerie_file_is_drafter_head(more->items[i])) status = add_draft(options, more->items[i], params, plan, error);
     return status;
@@ -43,20 +59,69 @@ static uint32_t fitting_context(const app_options *options, aerie_session_params
     const uint32_t most = params.n_ctx < APP_MAX_CTX ? params.n_ctx : APP_MAX_CTX;
     for (uint32_t n = most ? most / 2 : 4096; n >= 256; n /= 2) {
         params.n_ctx = n;
-        if (plan_all(options, &params, with_draft, &plan, NULL) != AERIE_OK) return 0;
+        if (aerie_memory_plan_get(options->model, &options->model_params, &params, &plan, sizeof plan, NULL) != AERIE_OK ||
+            add_drafts(options, &params, with_draft, &plan, NULL) != AERIE_OK)
+            return 0;
         if (plan.weight_bytes + plan.session_bytes <= plan.available_bytes) return n;
     }
     return 0;
 }
 
-static int check_memory(const app_options *options, bool with_draft)
+/* Returns the parameters of the session whose memory is planned: what a drafter needs is counted as a second model's need. */
+static aerie_session_params plan_params(const app_options *options)
 {
     aerie_session_params params = options->session;
+    params.spec.type = AERIE_SPEC_NONE;
+    params.spec.draft_model = NULL;
+    return params;
+}
+
+/* Fails unless the model is of a kind that the command can use. */
+static int check_kind(const aerie_memory_plan *plan, const app_options *options, app_need need)
+{
+    const char *path = options->model, *command = options->command->name;
+    if (need >= APP_NEED_TEXT && plan->decision)
+        return app_error(APP_BAD_FILE, "'%s' is a model with a decision head: it scores options (aerie serve, /v1/systemone), "
+                         "but cannot generate text", path);
+    if (need >= APP_NEED_TEXT && plan->is_encoder)
+        return app_error(APP_BAD_FILE, "'%s' is an encoder: it embeds texts (aerie embed; aerie serve, /v1/embeddings), but "
+                         "cannot generate any", path);
+    if (need >= APP_NEED_TOKENS && plan->is_encoder_decoder)
+        return app_error(APP_BAD_FILE, "'%s' is an encoder-decoder model: it generates a text from another one (aerie run, "
+                         "aerie serve), but cannot continue a given text, which '%s' measures", path, command);
+    if (need >= APP_NEED_DRAFTS && plan->is_diffusion)
+        return app_error(APP_BAD_FILE, "'%s' is a diffusion model: it fills its answer in any order (aerie run, aerie serve), "
+                         "so nothing can draft for it, which '%s' measures", path, command);
+    return APP_DONE;
+}
+
+int app_model_plan(aerie_memory_plan *plan, const app_options *options, app_need need)
+{
+    const aerie_session_params params = plan_params(options);
+    aerie_error error = {0};
+    const aerie_status status =
+        aerie_memory_plan_get(options->model, &options->model_params, &params, plan, sizeof *plan, &error);
+    const int bad = app_report(APP_LOADING, status, &error);
+    return bad ? bad : check_kind(plan, options, need);
+}
+
+int app_models_check(const app_options *options, app_need need)
+{
+    const bool draft = options->draft_model && !aerie_file_is_drafter_head(options->draft_model);
+    const aerie_session_params params = plan_params(options);
     aerie_memory_plan plan;
     aerie_error error = {0};
+    int bad = check_model(options);
+    if (!bad) bad = app_model_plan(&plan, options, need);
+    return bad ? bad : app_report(APP_LOADING, add_drafts(options, &params, draft, &plan, &error), &error);
+}
+
+static int check_memory(const app_options *options, aerie_memory_plan plan, bool with_draft)
+{
+    const aerie_session_params params = plan_params(options);
+    aerie_error error = {0};
     char needed[32], weights[32], session[32], available[32], advice[160];
-    params.spec.type = AERIE_SPEC_NONE; /* what a drafter needs is counted as a second model's need */
-    const aerie_status status = plan_all(options, &params, with_draft, &plan, &error);
+    const aerie_status status = add_drafts(options, &params, with_draft, &plan, &error);
     if (status != AERIE_OK) return app_report(APP_LOADING, status, &error);
     const uint64_t bytes = plan.weight_bytes + plan.session_bytes;
     if (options->verbose) {
@@ -237,21 +302,6 @@ static int load_hierarchy(app_models *models, const app_options *options)
     return bad;
 }
 
-int app_error_no_model(const app_options *options)
-{
-    const app_command *c = options->command;
-    const bool first = strncmp(c->arguments, "[MODEL", 6) == 0;
-    return app_error(APP_USAGE, "'%s' needs a model: -m FILE%s%s%s (or AERIE_MODEL). FILE is a GGUF file or a name that "
-                     "'aerie pull' takes; 'make model' in aerie's source tree downloads a small one", c->name,
-                     first ? ", or aerie " : "", first ? c->name : "", first ? " FILE ..." : "");
-}
-
-static int check_model(const app_options *options)
-{
-    if (!options->model) return app_error_no_model(options);
-    return *options->model ? APP_DONE : app_error(APP_USAGE, "-m names no file; found ''");
-}
-
 static int fail_no_drafter(const app_options *options, aerie_spec_type type)
 {
     if (type == AERIE_SPEC_DRAFT || type == AERIE_SPEC_HIER)
@@ -314,11 +364,8 @@ static void follow(app_models *models, const app_options *options)
     exit(bad);
 }
 
-int app_models_load(app_models *models, const app_options *options, bool with_draft)
+static int load_all(app_models *models, const app_options *options, bool with_draft, const aerie_memory_plan *plan)
 {
-    *models = (app_models){0};
-    const int bad_model = check_model(options);
-    if (bad_model) return bad_model;
     char *found = NULL;
     bool no_blocks = false;
     aerie_error error = {0};
@@ -337,8 +384,7 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     }
     const bool is_head = draft && (draft == found || type == AERIE_SPEC_MTP || aerie_file_is_drafter_head(draft));
     if (!bad) bad = app_format_read(&models->format, options);
-    /* each process of a group has a part of the weights */
-    if (!bad && !options->machines) bad = check_memory(options, draft && !is_head);
+    if (!bad && plan) bad = check_memory(options, *plan, draft && !is_head);
     if (!bad) bad = load_one(&models->model, options->model, options, false);
     if (!bad && no_blocks) bad = fail_no_drafter(options, type);
     if (!bad && aerie_model_rank(models->model, NULL)) follow(models, options);
@@ -360,6 +406,23 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
         return bad;
     }
     return APP_DONE;
+}
+
+int app_models_load_planned(app_models *models, const app_options *options, bool with_draft, const aerie_memory_plan *plan)
+{
+    *models = (app_models){0};
+    const int bad = check_model(options);
+    return bad ? bad : load_all(models, options, with_draft, plan);
+}
+
+int app_models_load(app_models *models, const app_options *options, bool with_draft, app_need need)
+{
+    aerie_memory_plan plan;
+    *models = (app_models){0};
+    const bool alone = !options->machines; /* each process of a group has a part of the weights */
+    int bad = check_model(options);
+    if (!bad && alone) bad = app_model_plan(&plan, options, need);
+    return bad ? bad : load_all(models, options, with_draft, alone ? &plan : NULL);
 }
 
 int app_model_load(app_models *models, const app_options *options)

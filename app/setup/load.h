@@ -27,9 +27,24 @@ typedef struct app_models {
     app_format format;
 } app_models;
 
-/* Checks memory, then loads -m. With with_draft also loads -md, or without -md the model's MTP blocks or a drafter head beside
- * the model. If a head that was found cannot be used, a line on standard error says so. */
-int app_models_load(app_models *models, const app_options *options, bool with_draft);
+/* What a command needs of its model. */
+typedef enum app_need {
+    APP_NEED_MODEL,  /* any model, also encoders and models with a decision head */
+    APP_NEED_TEXT,   /* it generates text */
+    APP_NEED_TOKENS, /* it also continues given tokens, without a source text beside them */
+    APP_NEED_DRAFTS, /* something can also draft for it */
+} app_need;
+
+/* Checks the kind of the model, before any other message, and memory, then loads -m. With with_draft also loads -md, or
+ * without -md the model's MTP blocks or a drafter head beside the model. If a head that was found cannot be used, a line on
+ * standard error says so. */
+int app_models_load(app_models *models, const app_options *options, bool with_draft, app_need need);
+/* The same for a model of which app_model_plan has already made the plan; any kind. NULL: there is none. */
+int app_models_load_planned(app_models *models, const app_options *options, bool with_draft, const aerie_memory_plan *plan);
+/* Checks the kinds of -m and of a draft model by their headers alone. */
+int app_models_check(const app_options *options, app_need need);
+/* Reads the header of -m, computes what the model and its session need, and fails if it is not what the command needs. */
+int app_model_plan(aerie_memory_plan *plan, const app_options *options, app_need need);
 /* Loads another drafter, options->draft_model, for the model of `base`, which must outlive it. app_models_return releases it,
  * also after an error. */
 int app_models_borrow(app_models *models, const app_models *base, const app_options *options);

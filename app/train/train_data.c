@@ -492,7 +492,7 @@ int app_train_data(const app_options *options)
     const char *const read[] = {options->model, is_turns ? NULL : words->items[1], options->train.features};
     int bad = check_output("-o", options->train.output, read, 3);
     if (!bad) bad = check_output("--features", options->train.features, read, 2);
-    if (!bad) bad = app_models_load(&models, options, false);
+    if (!bad) bad = app_models_load(&models, options, false, is_features ? APP_NEED_TOKENS : APP_NEED_TEXT);
     if (!bad) bad = app_need_text(&models, options);
     if (bad) return bad;
     if (is_features) {

@@ -187,7 +187,7 @@ bool ae_role_is_other(const char *path)
 aerie_status ae_role_need(const ae_gguf *gguf, ae_role wanted, aerie_error *error)
 {
     static const char *const is_a[] = {
-        [AE_ROLE_MODEL] = "a model or a drafter head; -m or -md takes it",
+        [AE_ROLE_MODEL] = "a model or a drafter head; -m takes models, -md drafter heads and draft models",
         [AE_ROLE_ADAPTER] = "a LoRA adapter; --lora takes it, beside -m with the model that it was trained for",
         [AE_ROLE_IMATRIX] = "an importance matrix; --imatrix of 'aerie quantize' takes it",
         [AE_ROLE_MMPROJ] = ("a projector (mmproj) for pictures or sound; --mmproj takes it, beside -m with the model that it "

@@ -11,6 +11,7 @@
 #include "base/os.h"
 #include "device/device.h"
 #include "formats/kind.h"
+#include "model/arch.h"
 #include "session/session_int.h"
 
 void aerie_model_free(aerie_model *model)
@@ -32,7 +33,15 @@ static aerie_status load_vocab(aerie_model *m, const char *path, const aerie_mod
     const ae_gguf_options options = {.index_only = p->no_mmap, .overrides = p->overrides, .n_overrides = p->n_overrides};
     AE_TRY(ae_gguf_open(&m->gguf, path, &options, error));
     AE_TRY(ae_role_need(m->gguf, AE_ROLE_MODEL, error));
-    return ae_vocab_create(&m->vocab, m->gguf, error);
+    const aerie_status status = ae_vocab_create(&m->vocab, m->gguf, error);
+    ae_gguf_string arch = {0};
+    if (ae_gguf_get_string(m->gguf, "general.architecture", false, &arch, NULL) != AERIE_OK || !arch.data) return status;
+    const ae_arch *row = ae_arch_find(arch.data, arch.n);
+    if (status == AERIE_ERROR_FORMAT && row && row->drafter) /* most heads use the vocabulary of their model */
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: \"%s\" is a drafter's head, not a model of its own; give it with "
+                       "-md", ae_gguf_path(m->gguf), row->name);
+    m->reads_alone = row && (row->encoder || row->decides);
+    return status;
 }
 
 static aerie_status check_weights(const ae_model *model, const ae_split *split, const ae_load_options *options,
@@ -170,6 +179,7 @@ static void fill_info(const aerie_model *model, aerie_model_info *info)
     info->has_chat_template = info->chat_template != NULL;
     if (!model->model) {
         info->file_bytes = ae_gguf_file_bytes(model->gguf);
+        info->is_encoder = model->reads_alone;
         return;
     }
     const ae_hparams *h = &model->model->hparams;

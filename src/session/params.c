@@ -40,8 +40,8 @@ aerie_status ae_session_check_decoder(const ae_model *model, aerie_error *error)
                        "cannot generate text", ae_gguf_path(model->gguf), model->hparams.arch);
     if (!model->hparams.encoder) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                   "%s: architecture %s is an encoder: it embeds texts (aerie embed), but cannot "
-                   "generate any",
+                   "%s: architecture %s is an encoder: it embeds texts (aerie embed; aerie serve, "
+                   "/v1/embeddings), but cannot generate any",
                    ae_gguf_path(model->gguf), model->hparams.arch);
 }
 

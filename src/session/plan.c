@@ -1,7 +1,16 @@
-/* plan.c - aerie_extra.h: how much memory a model and a session would take, computed without loading them. */
+/* plan.c - aerie_extra.h: how much memory a model and a session would take, computed without loading them, and of
+ * which kind the model is. */
 #include "aerie_extra.h"
 #include "base/os.h"
 #include "session/session_int.h"
+
+static void describe_kind(aerie_memory_plan *plan, const ae_hparams *h)
+{
+    plan->is_encoder = ae_model_only_reads(h);
+    plan->is_diffusion = h->denoises;
+    plan->is_encoder_decoder = h->crosses;
+    plan->decision = h->decision.kind;
+}
 
 aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
                                    const aerie_session_params *session_params, aerie_memory_plan *theirs, size_t plan_size,
@@ -25,6 +34,7 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     size_t weight_bytes = 0, on[AE_MAX_DEVICES];
     plan->available_bytes = ae_session_available(devices.list[0]);
     aerie_status status = ae_model_load(&model, path, &options, error);
+    if (status == AERIE_OK) describe_kind(plan, &model->hparams);
     if (status == AERIE_OK) status = ae_session_place(&split, &devices, model, &mp, error);
     if (status == AERIE_OK) status = ae_net_plan_split(on, model, &split, &no, error);
     for (uint32_t i = 0; status == AERIE_OK && i < split.n_devices; i++) weight_bytes += on[i];

@@ -37,6 +37,7 @@ struct aerie_model {
     ae_gguf *gguf;       /* vocab_only: owned */
     ae_vocab *vocab;     /* owned */
     aerie_log log;
+    bool reads_alone;    /* vocab_only: the architecture is an encoder's or has a decision head */
     bool rope_given;     /* the caller gave RoPE parameters in place of the file's */
     ae_comm *comm;       /* the group's communicator; NULL, as the next two fields are, if the model is in no group */
     ae_ranks *ranks;

@@ -134,19 +134,26 @@ static int check_file(const char *path)
     return app_error(APP_BAD_FILE, "%s: cannot open: %s", path, strerror(errno));
 }
 
+static void set_options(serve_model *m)
+{
+    app_options *o = &m->options;
+    *o = *m->server->options;
+    o->model = m->path;
+    /* clients with less than an equal share may exceed a full queue (engine.c); 0: the library's default */
+    o->session.n_waiting = m->server->o->max_queue ? 2 * m->server->o->max_queue + o->session.n_seqs : 1;
+    o->conversation = true; /* a model without a template gets the default one */
+}
+
 /* Finds what keeps the first model from being loaded before the server says that it listens, as far as that takes no time. */
-static int check_files(const serve_model *m)
+static int check_files(serve_model *m)
 {
     const app_options *o = m->server->options;
-    aerie_session_params session = o->session;
-    aerie_memory_plan p;
-    aerie_error error = {0};
-    session.spec.type = AERIE_SPEC_NONE;
-    session.spec.draft_model = NULL;
     int bad = check_file(m->path);
-    if (!bad && !o->machines) /* each process of a group holds a part */
-        bad = app_report(APP_LOADING, aerie_memory_plan_get(m->path, &o->model_params, &session, &p, sizeof p, &error),
-                         &error);
+    set_options(m);
+    if (!bad && !o->machines) { /* each process of a group holds a part */
+        bad = app_model_plan(&m->plan, &m->options, APP_NEED_MODEL);
+        m->planned = !bad;
+    }
     if (!bad) bad = check_file(o->draft_model);
     if (!bad) bad = check_file(o->mmproj);
     if (!bad) bad = check_file(o->chat.template_file);
@@ -217,12 +224,11 @@ static int open_model(serve_model *m)
     app_options *o = &m->options;
     const aerie_spec_type type = m->server->options->session.spec.type;
     const double start = app_now();
-    *o = *m->server->options;
-    o->model = m->path;
-    /* clients with less than an equal share may exceed a full queue (engine.c); 0: the library's default */
-    o->session.n_waiting = m->server->o->max_queue ? 2 * m->server->o->max_queue + o->session.n_seqs : 1;
-    o->conversation = true; /* a model without a template gets the default one */
-    int bad = app_models_load(&m->models, o, app_wants_draft(type));
+    set_options(m);
+    const bool draft = app_wants_draft(type);
+    int bad = m->planned ? app_models_load_planned(&m->models, o, draft, &m->plan)
+                         : app_models_load(&m->models, o, draft, APP_NEED_MODEL);
+    m->planned = false; /* the next time, other memory is free */
     if (bad) return bad;
     bad = app_need_text(&m->models, o);
     if (bad) {
