@@ -227,12 +227,55 @@ static void advise(const char *name, const app_options *options)
     free(near);
 }
 
+/* Returns whether a name has a part of the file's ending ".gguf", so that it means the file rather than a library's model. */
+static bool has_ending(const char *name, const char *file)
+{
+    const size_t n = strlen(file);
+    return n > 5 && strcasecmp(file + n - 5, ".gguf") == 0 && strlen(name) > n - 5;
+}
+
+/* Finds the file that the path of a missing one may misspell, or begin, in the same folder; bare: the path is a name that may
+ * also be a model's. Writes its name, or "" if there is none. Returns whether the folder can be read. */
+static bool find_near(const char *path, bool bare, char near[256])
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char *folder = slash ? strndup(path, slash > path ? (size_t)(slash - path) : 1) : strdup(".");
+    DIR *all = folder ? opendir(folder) : NULL;
+    *near = '\0';
+    for (const struct dirent *e; all && *name && (e = readdir(all));) {
+        if (strcmp(e->d_name, name) == 0 || (bare && !has_ending(name, e->d_name))) continue;
+        const bool begins = !*near && strncmp(e->d_name, name, strlen(name)) == 0;
+        if (begins || app_nearest(name, *near ? near : NULL, e->d_name) == e->d_name)
+            snprintf(near, 256, "%s", e->d_name);
+    }
+    if (all) closedir(all);
+    free(folder);
+    return all != NULL;
+}
+
+/* Says that there is no such file, and which one of the same folder was meant. */
+static int suggest(const char *path, const char *near, int status)
+{
+    const char *slash = strrchr(path, '/');
+    return app_error(status, "there is no file '%s'; did you mean '%.*s%s'?", path, slash ? (int)(slash + 1 - path) : 0, path,
+                     near);
+}
+
+/* Refuses a name that nearly is that of a GGUF file in the current folder. */
+static int refuse_near(const char *name)
+{
+    char near[256];
+    if (strpbrk(name, "/:") || !find_near(name, true, near) || !*near) return APP_DONE;
+    return suggest(name, near, APP_BAD_FILE);
+}
+
 /* Replaces a bare name by the path or reference that it means; pulls: an unknown name is taken as one of ollama's library. */
 static int settle_name(app_options *options, const char **text, size_t n_name, bool pulls)
 {
     name_found found;
     const char *name = *text + n_name, *slash = strrchr(name, '/');
     int bad = name_find(&found, name, false, options);
+    if (!bad && !found.text) bad = refuse_near(name);
     if (bad || (!found.text && !pulls)) return bad;
     const bool known = found.text != NULL, fetched = !known || found.is_reference;
     if (!known) found.text = name_reference(name);
@@ -263,39 +306,13 @@ static bool is_reference(const char *text)
     return text && source_is_remote(text) && access(text, F_OK);
 }
 
-/* Finds the file that the path of a missing one may misspell, or begin, in the same folder. Writes its name, or "" if there is
- * none. Returns whether the folder can be read. */
-static bool find_near(const char *path, char near[256])
-{
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    char *folder = slash ? strndup(path, slash > path ? (size_t)(slash - path) : 1) : strdup(".");
-    DIR *all = folder ? opendir(folder) : NULL;
-    *near = '\0';
-    for (const struct dirent *e; all && *name && (e = readdir(all));) {
-        const bool begins = !*near && strncmp(e->d_name, name, strlen(name)) == 0;
-        if (strcmp(e->d_name, name) && (begins || app_nearest(name, *near ? near : NULL, e->d_name) == e->d_name))
-            snprintf(near, 256, "%s", e->d_name);
-    }
-    if (all) closedir(all);
-    free(folder);
-    return all != NULL;
-}
-
-/* Says that there is no such file, and which one of the same folder was meant. */
-static int suggest(const char *path, const char *near, int status)
-{
-    const char *slash = strrchr(path, '/');
-    return app_error(status, "there is no file '%s'; did you mean '%.*s%s'?", path, slash ? (int)(slash + 1 - path) : 0, path,
-                     near);
-}
-
 /* Refuses a path into an existing folder that names no file there, since it is a typing error rather than a model in a library.
  * Returns APP_DONE for other texts. */
 static int refuse_path(const char *text)
 {
     const char *slash = strrchr(text, '/');
     char near[256];
-    if (!slash || slash == text || !find_near(text, near)) return APP_DONE;
+    if (!slash || slash == text || !find_near(text, false, near)) return APP_DONE;
     if (*near) return suggest(text, near, APP_FAILED);
     return app_error(APP_FAILED, "there is no file '%s'; write ollama:%s for the model of ollama's library", text, text);
 }
@@ -304,7 +321,7 @@ static int refuse_path(const char *text)
 static int suggest_path(const char *path)
 {
     char near[256];
-    if (access(path, F_OK) == 0 || !find_near(path, near) || !*near) return APP_DONE;
+    if (access(path, F_OK) == 0 || !find_near(path, false, near) || !*near) return APP_DONE;
     return suggest(path, near, APP_BAD_FILE);
 }
 

@@ -141,6 +141,10 @@ static void suggestions(void **state)
     } paths[] = {
         {"run -m ./mm.gguf -p x", "there is no file './mm.gguf'; did you mean './m.gguf'?", ""},
         {"run -m mm.gguf -p x", "did you mean 'm.gguf'?", ""},
+        {"run m.ggfu hi", "there is no file 'm.ggfu'; did you mean 'm.gguf'?", "ollama"},
+        {"run -m m.gg -p x", "did you mean 'm.gguf'?", "ollama"},
+        {"serve x=m.guf", "did you mean 'm.gguf'?", "ollama"},
+        {"inspect m.ggfu", "did you mean 'm.gguf'?", "ollama"},
         {"inspect ./m.ggfu", "did you mean './m.gguf'?", ""},
         {"serve name=./mm.gguf", "did you mean './m.gguf'?", ""},
         {"run -m " LONG_NAME "q4_1.gguf -p x", "from-q4_0.gguf'?", ""},

@@ -85,6 +85,19 @@ class Models(unittest.TestCase):
                                  [400, 400, 400, 404])
             self.assertEqual(use(s, model="good").status, 200)
 
+    def test_a_single_model_is_unloaded_only_by_its_name(self):
+        with Server() as s:
+            for path in ("/models/load", "/models/unload"):
+                a = s.post(path, {"model": "nobody"})
+                self.assertEqual((a.status, a.json["error"]["code"]), (404, "model_not_found"))
+            for path, more in (("/api/generate", {}), ("/api/chat", {"messages": []})):
+                a = s.post(path, {"model": "nobody", "keep_alive": 0, **more})
+                self.assertEqual((a.status, "no model 'nobody'" in a.json["error"]), (404, True), a.body)
+            self.assertEqual(set(states(s).values()), {"loaded"})
+            self.assertNotIn("is unloaded", s.log)
+            self.assertEqual(s.post("/models/unload", {"model": "m:latest"}).json, {"success": True})
+            self.assertTrue(s.logged("is unloaded"), s.log)
+
     def test_a_request_that_names_no_model(self):
         with Server(model="several/good.gguf") as s:
             good = use(s).json["choices"]

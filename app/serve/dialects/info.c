@@ -226,7 +226,8 @@ void serve_get_curve(serve_call *call)
 
 /* ---- Loading, as llama.cpp's server has it ------------------------------------------------------------------------- */
 
-/* Reads a body that names a model. */
+/* Reads a body that names a model. A single model answers prompts under any name, but is loaded and unloaded only by its own:
+ * who names another one does not mean it. */
 static bool read_name(serve_ask *ask, serve_call *call, const char **name, serve_error *error)
 {
     if (!serve_ask_read(ask, call, error) || !serve_get_text(ask->body, "model", name, error)) return false;
@@ -239,7 +240,9 @@ void serve_post_load(serve_call *call)
     serve_error error = {0};
     const char *name = NULL;
     sem_wait(call->work);
-    const bool ok = read_name(&ask, call, &name, &error) && serve_ask_model(&ask, &error);
+    bool ok = read_name(&ask, call, &name, &error);
+    if (ok && !serve_models_named(call->server->models, name)) ok = serve_models_unknown(call->server->models, name, &error);
+    ok = ok && serve_ask_model(&ask, &error);
     json_t *json = ok ? json_pack("{s:b}", "success", 1) : NULL;
     serve_text_end(&ask, call, json, &error);
 }
@@ -252,7 +255,7 @@ void serve_post_unload(serve_call *call)
     const char *name = NULL;
     json_t *json = NULL;
     sem_wait(call->work);
-    serve_model *model = read_name(&ask, call, &name, &error) ? serve_models_find(models, name) : NULL;
+        serve_model *model = read_name(&ask, call, &name, &error) ? serve_models_named(models, name) : NULL;
     if (!model && !error.status) serve_models_unknown(models, name, &error);
     if (model && serve_model_use(models, model)) {
         serve_models_used(models, model, 0); /* unloaded once all who use it have released it */

@@ -423,7 +423,8 @@ static void load_only(serve_call *call, bool chat, bool lets_go)
     sem_wait(call->work);
     bool ok = serve_ask_read(&ask, call, &error) && (chat ? convert_chat(&ask, &error) : convert_generate(&ask, &error));
     const char *name = ok ? json_string_value(json_object_get(ask.body, "model")) : NULL;
-    serve_model *m = ok && lets_go ? serve_models_find(models, name) : NULL;
+    serve_model *m = ok && lets_go ? name ? serve_models_named(models, name) : serve_models_find(models, NULL) : NULL;
+    if (ok && lets_go && !m) ok = serve_models_unknown(models, name, &error);
     if (m && serve_model_use(models, m)) ask.model = m; /* ask.keep takes effect when the model is released */
     else if (ok && !m) ok = serve_ask_model(&ask, &error);
     ok = ok && serve_ask_fields(&ask, &error) && serve_ask_tools(&ask, ask.body, &error); /* refuse invalid fields too */
