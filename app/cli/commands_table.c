@@ -96,9 +96,9 @@ static const app_command commands[] = {
      "  aerie pull hf:ggml-org/gemma-3-1b-it-GGUF:Q4_K_M\n"
      "  aerie run -m ollama:smollm2:135m -p 'Why is the sky blue?'\n"
      "  aerie serve -hf ggml-org/gemma-3-1b-it-GGUF\n"},
-    {APP_LIST, "list", "", "lists pulled models",
-     "Lists the models that 'aerie pull' downloaded: their names (for -m NAME), their sizes and when they were pulled. --json\n"
-     "adds files and hashes.\n"
+    {APP_LIST, "list", "", "lists the models on this machine",
+     "Lists the models that 'aerie pull' downloaded, and those in ollama's store and Hugging Face's cache, which are only\n"
+     "read: their names (for -m NAME), sizes, dates and sources. --json adds files and hashes.\n"
      "\n"
      "  aerie list\n"
      "  aerie run -m ollama:smollm2:135m -p 'Why is the sky blue?'\n"},

@@ -1,4 +1,5 @@
-/* list.c - aerie list and aerie rm: the models in the folder of pulled models (store.h). */
+/* list.c - aerie list and aerie rm: the models in the folder of pulled models (store.h), and, only to be listed, those of other
+ * programs (caches.h). */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "pull/caches.h"
 #include "pull/names.h"
 #include "pull/store.h"
 
@@ -25,7 +27,7 @@ static bool is_listed(const store_entries *entries, size_t i)
     return i > 0 && strcmp(entries->items[i].source, entries->items[i - 1].source) == 0;
 }
 
-static json_t *json_of(const store_entry *e)
+static json_t *json_of(const store_entry *e, const char *owner)
 {
     char when[40];
     const time_t pulled = (time_t)e->pulled;
@@ -39,47 +41,55 @@ static json_t *json_of(const store_entry *e)
                                          "bytes", (json_int_t)e->plan.files[i].bytes, "sha256", e->plan.files[i].sha256));
         free(path);
     }
-    return json_pack("{s:o, s:I, s:s, s:b, s:o}", "name", app_json_text(e->source, strlen(e->source)), "bytes",
-                     (json_int_t)bytes_of(&e->plan), "pulled", when, "whole", (int)e->whole, "files", files);
+    return json_pack("{s:o, s:I, s:s, s:b, s:s, s:o}", "name", app_json_text(e->source, strlen(e->source)), "bytes",
+                     (json_int_t)bytes_of(&e->plan), "pulled", when, "whole", (int)e->whole, "source", owner, "files", files);
 }
 
-static int print_table(const store_entries *entries)
+static void print_row(const store_entry *e, const char *owner, size_t width)
 {
-    size_t width = 4;
-    for (size_t i = 0; i < entries->n; i++)
-        if (strlen(entries->items[i].source) > width) width = strlen(entries->items[i].source);
-    if (entries->n) app_print("%-*s  %9s  %s\n", (int)width, "NAME", "SIZE", "PULLED");
-    for (size_t i = 0; i < entries->n; i++) {
-        const store_entry *e = &entries->items[i];
-        const double bytes = (double)bytes_of(&e->plan);
-        const time_t pulled = (time_t)e->pulled;
-        struct tm local;
-        char size[32], when[40];
-        if (is_listed(entries, i)) continue;
-        localtime_r(&pulled, &local);
-        strftime(when, sizeof when, "%Y-%m-%d %H:%M", &local);
-        if (bytes >= 1e9) snprintf(size, sizeof size, "%.1f GB", bytes / 1e9);
-        else snprintf(size, sizeof size, "%.1f MB", bytes / 1e6);
-        app_print("%-*s  %9s  %s%s\n", (int)width, e->source, size, when,
-                  e->whole ? "" : "  (files are missing: pull it again)");
-    }
-    return APP_DONE;
+    const double bytes = (double)bytes_of(&e->plan);
+    const time_t pulled = (time_t)e->pulled;
+    struct tm local;
+    char size[32], when[40];
+    localtime_r(&pulled, &local);
+    strftime(when, sizeof when, "%Y-%m-%d %H:%M", &local);
+    if (bytes >= 1e9) snprintf(size, sizeof size, "%.1f GB", bytes / 1e9);
+    else snprintf(size, sizeof size, "%.1f MB", bytes / 1e6);
+    app_print("%-*s  %9s  %s  %s%s\n", (int)width, e->source, size, when, owner,
+              e->whole ? "" : "  (files are missing: pull it again)");
+}
+
+/* The models on this machine, by who keeps them. */
+enum { AERIE, OLLAMA, HF, N_OWNERS };
+static const char *const owners[N_OWNERS] = {[AERIE] = "aerie", [OLLAMA] = "ollama", [HF] = "huggingface"};
+
+static int print_all(const store_entries lists[N_OWNERS], bool as_json)
+{
+    json_t *json = as_json ? json_array() : NULL;
+    size_t width = 4, n = 0;
+    for (size_t k = 0; k < N_OWNERS; k++)
+        for (size_t i = 0; i < lists[k].n; i++, n++)
+            if (strlen(lists[k].items[i].source) > width) width = strlen(lists[k].items[i].source);
+    if (n && !as_json) app_print("%-*s  %9s  %-16s  %s\n", (int)width, "NAME", "SIZE", "PULLED", "SOURCE");
+    for (size_t k = 0; k < N_OWNERS; k++)
+        for (size_t i = 0; i < lists[k].n; i++) {
+            if (is_listed(&lists[k], i)) continue;
+            if (as_json) app_json_append(json, json_of(&lists[k].items[i], owners[k]));
+            else print_row(&lists[k].items[i], owners[k], width);
+        }
+    return as_json ? app_print_json(json_pack("{s:o}", "models", json)) : APP_DONE;
 }
 
 int app_list(const app_options *options)
 {
-    store_entries entries;
-    int bad = store_list(&entries, NULL, options);
-    if (!bad && options->json) {
-        json_t *list = json_array();
-        for (size_t i = 0; i < entries.n; i++)
-            if (!is_listed(&entries, i)) app_json_append(list, json_of(&entries.items[i]));
-        bad = app_print_json(json_pack("{s:o}", "models", list));
-    } else if (!bad) {
-        bad = print_table(&entries);
-        if (!entries.n && !options->quiet) app_note("nothing was pulled yet; 'aerie pull' brings models");
-    }
-    store_list_free(&entries);
+    store_entries lists[N_OWNERS] = {{0}};
+    int bad = store_list(&lists[AERIE], NULL, options);
+    if (!bad) bad = cache_ollama_list(&lists[OLLAMA]);
+    if (!bad) bad = cache_hf_list(&lists[HF]);
+    if (!bad) bad = print_all(lists, options->json);
+    if (!bad && !options->json && !options->quiet && !lists[AERIE].n + !lists[OLLAMA].n + !lists[HF].n == N_OWNERS)
+        app_note("nothing was pulled yet; 'aerie pull' brings models");
+    for (size_t k = 0; k < N_OWNERS; k++) store_list_free(&lists[k]);
     return bad;
 }
 
@@ -138,6 +148,28 @@ static int remove_all(const store_place *place, const char *reference, const app
     return bad;
 }
 
+/* Says who keeps the model that is meant, if it is not a pulled one. */
+static int refuse_other(const char *typed, const app_options *options)
+{
+    name_found found = {0};
+    const bool is_name = name_is_bare(typed);
+    int bad = is_name ? name_find(&found, typed, false, options) : APP_DONE;
+    const char *repo = found.text ? strstr(found.text, "/models--") : NULL;
+    char owner[128], name[128], folder[256];
+    if (repo) snprintf(folder, sizeof folder, "%.*s", (int)strcspn(repo + 1, "/"), repo + 1);
+    if (!bad && repo && cache_hf_repo(folder, owner, name))
+        bad = app_error(APP_FAILED, "'%s' is in Hugging Face's cache, which aerie only reads; 'hf cache rm model/%s/%s' "
+                        "removes the repository", typed, owner, name);
+    else if (!bad && found.text && !found.is_reference)
+        bad = app_error(APP_FAILED, "'%s' is in ollama's store, which aerie only reads; 'ollama rm %s' removes it", typed,
+                        typed);
+    if (!bad)
+        bad = app_error(is_name ? APP_FAILED : APP_USAGE,
+                        "'%s' is not a pulled model; 'aerie list' prints their names (a file is removed by rm)", typed);
+    free(found.text);
+    return bad;
+}
+
 static int remove_one(const char *typed, const app_options *options)
 {
     source_plan plan = {0};
@@ -145,9 +177,7 @@ static int remove_one(const char *typed, const app_options *options)
     name_found found = {0};
     int bad = name_is_bare(typed) ? name_find(&found, typed, true, options) : APP_DONE;
     const char *reference = found.text ? found.text : typed;
-    if (!bad && !source_is_remote(reference))
-        bad = app_error(name_is_bare(typed) ? APP_FAILED : APP_USAGE,
-                        "'%s' is not a pulled model; 'aerie list' prints their names (a file is removed by rm)", typed);
+    if (!bad && !source_is_remote(reference)) bad = refuse_other(typed, options);
     if (!bad) bad = source_folder(&plan, reference, options);
     if (!bad) bad = store_place_find(&place, &plan, reference, options);
     if (!bad && access(place.folder, F_OK))

@@ -1,6 +1,4 @@
-/* names.c - implements names.h. Sources: the layout of ollama's models folder (manifests/HOST/OWNER/NAME/TAG, blobs) and of
- * Hugging Face's cache (models--OWNER--REPO/refs, snapshots).
- */
+/* names.c - implements names.h. */
 #define _DEFAULT_SOURCE 1
 #include "pull/names.h"
 
@@ -13,8 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/sha256.h"
-#include "pull/store.h"
+#include "pull/caches.h"
 
 /* ---- Names ------------------------------------------------------------------------------------------ */
 
@@ -129,46 +126,14 @@ static int find_pulled(name_found *out, const bare_name *name, const app_options
 
 /* ---- ollama's store ------------------------------------------------------------------------------------- */
 
-/* Writes the path of the i-th folder in which ollama may keep models. Returns false if there are no more. */
-static bool ollama_folder(size_t i, char out[PATH_MAX])
-{
-    const char *given = getenv("OLLAMA_MODELS"), *home = getenv("HOME");
-    if (i == 0 && given && *given) return snprintf(out, PATH_MAX, "%s", given) < PATH_MAX;
-    if (given && *given) return false;
-    if (i == 0) return snprintf(out, PATH_MAX, "%s/.ollama/models", home ? home : "") < PATH_MAX;
-    if (i == 1) return snprintf(out, PATH_MAX, "/usr/share/ollama/.ollama/models") < PATH_MAX; /* of its service */
-    return false;
-}
-
-/* Finds the blob of the only file of weights in a manifest. Returns false if there is none, or if it is missing. */
-static bool read_manifest(const char *folder, const char *path, char out[PATH_MAX])
-{
-    json_t *manifest = json_load_file(path, 0, NULL), *layer;
-    size_t i, n = 0;
-    bool ok = false;
-    struct stat st;
-    json_array_foreach(json_object_get(manifest, "layers"), i, layer)
-    {
-        const char *type = json_string_value(json_object_get(layer, "mediaType"));
-        const char *digest = json_string_value(json_object_get(layer, "digest"));
-        char hash[65];
-        if (!type || strcmp(type, "application/vnd.ollama.image.model")) continue;
-        ok = n++ == 0 && digest && ae_sha256_read(hash, digest) &&
-             snprintf(out, PATH_MAX, "%s/blobs/sha256-%s", folder, hash) < PATH_MAX && stat(out, &st) == 0 &&
-             S_ISREG(st.st_mode);
-    }
-    json_decref(manifest);
-    return ok;
-}
-
 static int find_ollama(name_found *out, const bare_name *name)
 {
     char folder[PATH_MAX], path[PATH_MAX], blob[PATH_MAX];
     const char *host = name->of_hf ? "hf.co" : "registry.ollama.ai", *owner = *name->owner ? name->owner : "library";
-    for (size_t i = 0; !out->text && ollama_folder(i, folder); i++) {
+    for (size_t i = 0; !out->text && cache_ollama_folder(i, folder); i++) {
         const int n = snprintf(path, sizeof path, "%s/manifests/%s/%s/%s/%s", folder, host, owner, name->name,
                                *name->tag ? name->tag : "latest");
-        if (n < 0 || n >= (int)sizeof path || !read_manifest(folder, path, blob)) continue;
+        if (n < 0 || n >= (int)sizeof path || !cache_ollama_blob(folder, path, blob)) continue;
         out->text = strdup(blob);
         if (!out->text) return app_error_memory("a path");
     }
@@ -179,94 +144,25 @@ static int find_ollama(name_found *out, const bare_name *name)
 
 /* ---- Hugging Face's cache --------------------------------------------------------------------------------- */
 
-static bool hf_folder(char out[PATH_MAX])
-{
-    const char *hub = getenv("HF_HUB_CACHE"), *old = getenv("HUGGINGFACE_HUB_CACHE"), *home = getenv("HF_HOME");
-    const char *xdg = getenv("XDG_CACHE_HOME"), *user = getenv("HOME");
-    if (!hub || !*hub) hub = old;
-    if (hub && *hub) return snprintf(out, PATH_MAX, "%s", hub) < PATH_MAX;
-    if (home && *home) return snprintf(out, PATH_MAX, "%s/hub", home) < PATH_MAX;
-    if (xdg && *xdg == '/') return snprintf(out, PATH_MAX, "%s/huggingface/hub", xdg) < PATH_MAX;
-    return user && *user && snprintf(out, PATH_MAX, "%s/.cache/huggingface/hub", user) < PATH_MAX;
-}
-
 /* Parses "models--OWNER--REPO". Returns false if the folder has another name. */
 static bool hf_repo(const char *folder, bare_name *out)
 {
-    static const char start[] = "models--";
-    const char *owner = folder + sizeof start - 1, *end = strncmp(folder, start, sizeof start - 1) ? NULL : strstr(owner, "--");
     *out = (bare_name){.of_hf = true};
-    if (!end) return false;
-    snprintf(out->owner, sizeof out->owner, "%.*s", (int)(end - owner < 127 ? end - owner : 127), owner);
-    snprintf(out->name, sizeof out->name, "%.127s", end + 2);
-    return true;
-}
-
-/* Lists the GGUF files in a folder and below it. Returns false if memory is short. */
-static bool list_gguf(source_plan *files, const char *folder, const char *below, int depth)
-{
-    char path[PATH_MAX];
-    bool ok = snprintf(path, sizeof path, "%s/%s", folder, below) < PATH_MAX;
-    DIR *dir = ok ? opendir(path) : NULL;
-    for (struct dirent *d; ok && dir && (d = readdir(dir));) {
-        char *name = d->d_name[0] == '.' ? NULL : join(below, *below ? "/" : "", d->d_name, "");
-        const size_t n = name ? strlen(name) : 0;
-        char whole[PATH_MAX];
-        if (n > 5 && strcasecmp(name + n - 5, ".gguf") == 0) {
-            if (snprintf(whole, sizeof whole, "%s/%s", folder, name) >= PATH_MAX || access(whole, R_OK)) {
-                free(name); /* the blob to which the link points was removed */
-                continue;
-            }
-            source_file *grown = app_grow(files->files, files->n, &files->capacity, sizeof *grown);
-            if ((ok = grown != NULL)) {
-                files->files = grown;
-                grown[files->n++] = (source_file){.path = name};
-                name = NULL;
-            }
-        } else if (name && depth) ok = list_gguf(files, folder, name, depth - 1);
-        free(name);
-    }
-    if (dir) closedir(dir);
-    return ok;
-}
-
-/* Finds the snapshot that `main` names, else the newest one. */
-static bool hf_snapshot(const char *repo, char out[PATH_MAX])
-{
-    char path[PATH_MAX], revision[128] = "";
-    struct stat st;
-    if (snprintf(path, sizeof path, "%s/refs/main", repo) >= PATH_MAX) return false;
-    FILE *file = fopen(path, "re");
-    if (file && fscanf(file, "%100[0-9a-zA-Z]", revision) != 1) revision[0] = '\0';
-    if (file) fclose(file);
-    if (*revision && snprintf(out, PATH_MAX, "%s/snapshots/%s", repo, revision) < PATH_MAX && stat(out, &st) == 0) return true;
-    if (snprintf(path, sizeof path, "%s/snapshots", repo) >= PATH_MAX) return false;
-    DIR *dir = opendir(path);
-    time_t newest = 0;
-    bool found = false;
-    for (struct dirent *d; dir && (d = readdir(dir));) {
-        char one[PATH_MAX];
-        if (d->d_name[0] == '.' || snprintf(one, sizeof one, "%s/%s", path, d->d_name) >= PATH_MAX || stat(one, &st)) continue;
-        if (found && st.st_mtime <= newest) continue;
-        newest = st.st_mtime;
-        found = snprintf(out, PATH_MAX, "%s", one) < PATH_MAX;
-    }
-    if (dir) closedir(dir);
-    return found;
+    return cache_hf_repo(folder, out->owner, out->name);
 }
 
 static int find_hf(name_found *out, const bare_name *name)
 {
     char folder[PATH_MAX], repo[PATH_MAX], snapshot[PATH_MAX];
-    DIR *dir = hf_folder(folder) ? opendir(folder) : NULL;
+    DIR *dir = cache_hf_folder(folder) ? opendir(folder) : NULL;
     bool ok = true;
     for (struct dirent *d; ok && !out->text && dir && (d = readdir(dir));) {
         bare_name it;
         if (!hf_repo(d->d_name, &it) || strcasecmp(it.name, name->name)) continue;
         if (*name->owner && strcasecmp(it.owner, name->owner)) continue;
-        if (snprintf(repo, sizeof repo, "%s/%s", folder, d->d_name) >= PATH_MAX || !hf_snapshot(repo, snapshot)) continue;
+        if (snprintf(repo, sizeof repo, "%s/%s", folder, d->d_name) >= PATH_MAX || !cache_hf_snapshot(repo, snapshot)) continue;
         source_plan files = {0};
-        ok = list_gguf(&files, snapshot, "", 2);
+        ok = cache_hf_files(&files, snapshot);
         const source_file *chosen = ok ? source_choose(&files, same_tag(name->tag, "") ? "" : name->tag) : NULL;
         if (chosen) ok = (out->text = join(snapshot, "/", chosen->path, "")) != NULL;
         source_free(&files);
@@ -337,9 +233,9 @@ char *name_nearest(const char *text, const app_options *options)
             consider(&best, text, it.name);
         }
     store_list_free(&entries);
-    for (size_t i = 0; ollama_folder(i, folder); i++)
+    for (size_t i = 0; cache_ollama_folder(i, folder); i++)
         if (snprintf(path, sizeof path, "%s/manifests/registry.ollama.ai/library", folder) < PATH_MAX)
             consider_folder(&best, text, path, 1);
-    if (hf_folder(folder)) consider_folder(&best, text, folder, 1);
+    if (cache_hf_folder(folder)) consider_folder(&best, text, folder, 1);
     return best;
 }

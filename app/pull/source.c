@@ -341,7 +341,7 @@ static const char *drafter_suffix(const char *path)
 }
 
 /* Returns whether a file is a model that can be chosen by its quantization, not a later part, a vision encoder or a drafter. */
-static bool is_candidate(const char *path)
+bool source_is_model(const char *path)
 {
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
@@ -356,7 +356,7 @@ static const source_file *of_quant(const hf_list *list, const char *quant)
     const source_file *best = NULL;
     for (size_t i = 0; i < list->files.n; i++) {
         const source_file *f = &list->files.files[i];
-        if (is_candidate(f->path) && has_word(f->path, quant) && (!best || strlen(f->path) < strlen(best->path))) best = f;
+        if (source_is_model(f->path) && has_word(f->path, quant) && (!best || strlen(f->path) < strlen(best->path))) best = f;
     }
     return best;
 }
@@ -376,7 +376,7 @@ static int no_such_file(const hf_list *list, const hf_reference *r)
     size_t n = 0;
     for (size_t i = 0; i < list->files.n; i++) {
         const char *path = list->files.files[i].path;
-        if (!is_candidate(path) || ++n > 12) continue;
+        if (!source_is_model(path) || ++n > 12) continue;
         if (!app_text_add(&known, ", ", known.n ? 2 : 0) || !app_text_add(&known, path, strlen(path))) break;
     }
     if (n > 12) snprintf(more, sizeof more, " and %zu more", n - 12);
@@ -397,7 +397,7 @@ static const source_file *choose(const hf_list *list, const hf_reference *r)
         if (f) return f;
     }
     for (size_t i = 0; i < list->files.n; i++)
-        if (is_candidate(list->files.files[i].path)) return &list->files.files[i];
+        if (source_is_model(list->files.files[i].path)) return &list->files.files[i];
     return NULL;
 }
 

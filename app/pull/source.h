@@ -37,6 +37,8 @@ const char *source_token(const char *reference, const app_options *options);
 /* Returns the file that a quantization means in a list of paths; "": the default choice, or NULL. Borrowed from the list, which
  * it sorts. */
 const source_file *source_choose(source_plan *files, const char *quant);
+/* Returns whether the name is a model's, and not that of a later part, a drafter or a vision encoder. */
+bool source_is_model(const char *path);
 void source_free(source_plan *plan);
 /* Returns whether each part of the path is a plain name: not "..", not hidden, no control character. */
 bool source_path_is_plain(const char *path);

@@ -44,7 +44,7 @@ app/pull/fetch.c:base/os.h app/pull/fetch.c:formats/gguf.h
 app/doctor/doctor.c:backend/cpu/ref/kernels.h app/doctor/doctor.h:base/os.h
 app/doctor/machine.c:backend/cpu/ref/kernels.h
 app/files/inspect.c:formats/gguf.h app/files/inspect.c:formats/kind.h app/files/inspect.c:engine/tower.h
-app/pull/source.c:base/sha256.h app/pull/names.c:base/sha256.h app/pull/fetch.c:base/sha256.h app/pull/store.c:base/sha256.h
+app/pull/source.c:base/sha256.h app/pull/caches.c:base/sha256.h app/pull/fetch.c:base/sha256.h app/pull/store.c:base/sha256.h
 app/run/conversation.c:base/sha256.h app/pull/pull.c:base/sha256.h app/serve/models/conversation_files.c:base/sha256.h
 app/serve/http/keys.c:base/sha256.h app/serve/models/facts.c:base/sha256.h
 app/serve/request/apart.c:image/image.h

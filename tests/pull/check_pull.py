@@ -5,6 +5,7 @@ usage: check_pull.py AERIE MKMODEL MKHEAD; a test's name may follow.
 """
 import concurrent.futures
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -397,6 +398,15 @@ class Names(Case):
                            ("hf.co/o/Some-GGUF:Q4_K_M", hub)):
             self.assertIn(f"'{name}' is '{path}', in ollama's store", self.run_it("inspect", name, "--keys").err)
             self.assertIn(path, self.run_it("tokenize", "-m", name, "-p", "a").err)
+        listed = json.loads(self.run_it("list", "--json").out)["models"]
+        self.assertEqual([(m["name"], m["source"], m["bytes"], [f["path"] for f in m["files"]]) for m in listed],
+                         [("hf.co/o/Some-GGUF:Q4_K_M", "ollama", len(MODEL) + 1, [hub]),
+                          ("llama3.2:1b", "ollama", len(MODEL), [blob]), ("me/own:latest", "ollama", len(MODEL) + 1, [other])])
+        self.assertTrue(all(f["path"].endswith(f["sha256"]) for m in listed for f in m["files"]))
+        rows = [line.split() for line in self.run_it("list").out.splitlines()]
+        self.assertEqual([(r[0], r[-1]) for r in rows], [("NAME", "SOURCE")] + [(m["name"], "ollama") for m in listed])
+        for m in listed:
+            self.assertIn(f"'ollama rm {m['name']}' removes it", self.run_it("rm", m["name"], status=1).err)
         self.assertEqual(self.tree(), before)  # read only
         moved = os.path.join(self.home, "elsewhere")
         os.rename(os.path.join(self.home, ".ollama/models"), moved)
@@ -422,6 +432,13 @@ class Names(Case):
             said = self.run_it("inspect", name, "--keys").err
             self.assertIn("in Hugging Face's cache", said, name)
             self.assertIn(file, said)
+        listed = json.loads(self.run_it("list", "--json").out)["models"]
+        self.assertEqual([(m["name"], m["source"]) for m in listed],
+                         [(n, "huggingface") for n in ("hf.co/o/Old-GGUF:Q4_K_M", "hf.co/o/Tiny-GGUF:Q4_K_M",
+                                                       "hf.co/o/Tiny-GGUF:Q8_0")])
+        for m in listed:  # each name means the file that is listed
+            self.assertIn(m["files"][0]["path"], self.run_it("inspect", m["name"], "--keys").err)
+            self.assertIn("'hf cache rm model/o/", self.run_it("rm", m["name"], status=1).err)
         self.assertEqual(self.tree(), before)
         hub = os.path.join(self.home, "hub")
         os.rename(os.path.join(self.home, "cache/huggingface/hub"), hub)
@@ -529,6 +546,13 @@ class Faults(Case):
             process.communicate()
             for data in self.files().values():
                 self.assertEqual(data, f.data)
+        f.slow = 0.05
+        process = self.start("pull", "-q", "hf:o/r")  # once when a part is surely there, however slow the machine is
+        while process.poll() is None and not any(os.path.getsize(p) for p in glob.glob(
+                os.path.join(self.home, "cache/aerie/models/hf/o/r/.*.part"))):
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
         f.slow = 0
         self.assertEqual(read(self.pull("hf:o/r").out[:-1]), f.data)
         self.assertTrue(any(start > 0 for start, _ in f.requests), f.requests)  # continued, not begun again
