@@ -421,6 +421,9 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     *models = (app_models){0};
     const bool alone = !options->machines; /* each process of a group has a part of the weights */
     int bad = check_model(options);
+    const aerie_spec_type type = wanted_type(options);
+    if (!bad && with_draft && !options->draft_model && (type == AERIE_SPEC_DRAFT || type == AERIE_SPEC_HIER))
+        bad = fail_no_drafter(options, type); /* the command line is wrong, whatever the file is */
     if (!bad && alone) bad = app_model_plan(&plan, options, need);
     return bad ? bad : load_all(models, options, with_draft, alone ? &plan : NULL);
 }
