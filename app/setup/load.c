@@ -88,10 +88,10 @@ static int check_kind(const aerie_memory_plan *plan, const app_options *options,
                          "cannot generate any", path);
     if (need >= APP_NEED_TOKENS && plan->is_encoder_decoder)
         return app_error(APP_BAD_FILE, "'%s' is an encoder-decoder model: it generates a text from another one (aerie run, "
-                         "aerie serve), but cannot continue a given text, which '%s' measures", path, command);
+                         "aerie serve), but cannot continue a given text, which '%s' needs", path, command);
     if (need >= APP_NEED_DRAFTS && plan->is_diffusion)
         return app_error(APP_BAD_FILE, "'%s' is a diffusion model: it fills its answer in any order (aerie run, aerie serve), "
-                         "so nothing can draft for it, which '%s' measures", path, command);
+                         "so nothing can draft for it, which '%s' needs", path, command);
     return APP_DONE;
 }
 
