@@ -570,7 +570,7 @@ static uint64_t pass_key(const ae_engine *e)
         hash = hash_number(hash, 1 + (uint64_t)e->mode->n_experts);
         hash = ae_hash64(hash, e->mode->lacks, e->net->model->hparams.n_layers * sizeof *e->mode->lacks);
     }
-    hash = hash_number(hash, e->turned | 2u * e->grouped); /* rows that see each other use other places */
+    hash = hash_number(hash, e->turned | 2u * e->grouped | 4u * e->whole); /* rows that see each other use other places */
     return hash_runs(hash_runs(hash, &e->out->adapted), &e->out->adapted_out);
 }
 

@@ -60,6 +60,9 @@ const ae_engine_options *ae_engine_options_get(const ae_engine *engine);
 ae_kv *ae_engine_kv(const ae_engine *engine);
 /* Returns the stream of the output's device. */
 ae_stream *ae_engine_stream(const ae_engine *engine);
+/* Sets whether passes compute the last layer for all rows. By default they leave out what nothing reads: most of that layer,
+ * for rows that export no logits. A caller that watches the stream's products needs all of them. */
+void ae_engine_set_whole(ae_engine *engine, bool whole);
 /* Returns the threads that the engine runs on. */
 ae_pool *ae_engine_pool(const ae_engine *engine);
 

@@ -74,6 +74,7 @@ struct ae_engine {
     uint32_t n_given;
     bool grouped;        /* some rows see later rows */
     bool turned;         /* some rows rotate by positions other than their own */
+    bool whole;          /* every row runs through all layers, even where nothing reads the result */
     int32_t *turn;       /* [n_batch][4] positions that rows rotate by, in models with sections; or NULL */
     float *turn_cos, *turn_sin; /* [n_batch][n_rot / 2] x 2 angles of the first rotation; or NULL */
     int32_t *out_index;  /* [n_batch] index among the exported rows, or -1 */

@@ -240,6 +240,35 @@ void ae_forward_collect(ae_engine *e)
     }
 }
 
+void ae_engine_set_whole(ae_engine *engine, bool whole)
+{
+    engine->whole = whole;
+}
+
+/* Returns whether the last layer's feed-forward block runs on the output rows alone, in x_out: it reads and writes only the
+ * stream, on the output's device, and nothing but the logits reads its result. */
+static bool is_narrow(const ae_engine *e)
+{
+    const ae_net *net = e->net;
+    const ae_hparams *h = &net->model->hparams;
+    const uint32_t last = h->n_layers - 1;
+    const bool reads_others = h->hyper || h->n_banks || h->n_streams || h->n_stack || h->parallel || h->keeps_input ||
+                              h->adds_start || h->crosses || h->adapters.n || h->n_embd_layer || h->n_deepstack > last ||
+                              net->layers[last].router_table || net->model->layers[last].spec.ffn == AE_FFN_CHANNEL_MIX;
+    if (e->whole || e->n_out == e->n_rows || net->ranks || reads_others) return false;
+    for (uint32_t i = 0; i < e->options.n_taps; i++)
+        if (e->options.taps[i] > last) return false;
+    return net->split.ffn[last] == net->split.output;
+}
+
+static void gather_outputs(ae_engine *e)
+{
+    const ae_engine_device *d = e->out;
+    const uint32_t n = e->net->model->hparams.n_embd;
+    d->backend->ops->copy(d->stream, &(ae_copy){.n = e->n_out, .dim = n, .x = d->block.x, .x_stride = n,
+                                                .rows = d->rows.out_rows, .y = e->x_out, .y_stride = n});
+}
+
 static void put_logits(ae_engine *e)
 {
     const ae_engine_device *d = e->out;
@@ -250,8 +279,7 @@ static void put_logits(ae_engine *e)
     const uint32_t n_own = ranks ? ranks->vocab.n[ranks->own] : h->n_vocab;
     float *own = e->logits + (ranks ? ranks->vocab.first[ranks->own] : 0);
     if (!n_own) return;
-    ops->copy(d->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = d->block.x, .x_stride = h->n_embd,
-                                    .rows = d->rows.out_rows, .y = e->x_out, .y_stride = h->n_embd});
+    if (!is_narrow(e)) gather_outputs(e);
     const bool apart = e->net->out_norm_b && !h->layer_norm; /* products cannot apply an RMS norm with a bias */
     if (apart) norm_end(e, e->out, e->x_out, h->n_embd, e->n_out);
     ae_adapter_matmul(ops, d->stream, &(ae_matmul){
@@ -404,6 +432,7 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
         d->backend->ops->rope_table(d->stream, &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, d->rows.pos, d->rope_freq[i],
                                                                 e->rope_magnitude[i], d->cos[i], d->sin[i],
                                                                 h->ropes[i].every});
+    const bool narrow = is_narrow(e);
     if (!begin) begin_stream(e, d, &block);
     for (uint32_t i = begin; i < end && i < 2 * h->n_layers; i++) {
         const ae_layer_spec *spec = &net->model->layers[i / 2].spec;
@@ -415,6 +444,12 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
         if (source_alone) {
             if (i % 2 == 0 && ae_ranks_has(net->ranks, i / 2)) ae_block_source(&block, spec, &net->layers[i / 2]);
             continue;
+        }
+        if (i + 2 == 2 * h->n_layers) block.fills = narrow && !e->n_out;
+        if (i + 1 == 2 * h->n_layers && narrow) {
+            if (!e->n_out) continue;
+            gather_outputs(e);
+            block.x = e->x_out, block.n_rows = e->n_out, block.adapted = &d->adapted_out;
         }
         if (ae_ranks_has(net->ranks, i / 2)) (i % 2 ? ae_block_ffn : ae_block_mixer)(&block, spec, &net->layers[i / 2]);
         if (i % 2 && i / 2 < h->n_deepstack) add_deep(e, d, i / 2);

@@ -146,6 +146,7 @@ aerie_status aerie_imatrix_create(aerie_imatrix **out, aerie_session *session, c
         return status;
     }
     ops->watch(im->stream, on_product, im);
+    ae_engine_set_whole(session->engine, true);
     session->imatrix = *out = im;
     return AERIE_OK;
 }
@@ -154,6 +155,7 @@ void aerie_imatrix_free(aerie_imatrix *im)
 {
     if (!im) return;
     im->session->model->backend->ops->watch(im->stream, NULL, NULL);
+    ae_engine_set_whole(im->session->engine, false);
     im->session->imatrix = NULL;
     ae_arena_free(&im->arena);
     ae_free(im);

@@ -46,6 +46,7 @@ static const struct mixer {
     {"n-grams, means, low-rank streams", "qwen4exp"},
     {"shared small experts", "grovemoe"}, {"linear attention", "minimax-01"}, {"RWKV 6", "rwkv6"}, {"RWKV 7", "rwkv7"},
     {"RWKV 6, shared heads", "rwkv6qwen2"}, {"RWKV 7 and a gated network", "arwkv7"},
+    {"parallel blocks", "command-r"},
     {"scores by distance", "bloom"}, {"an early router", "smallthinker"}, {"softplus gates", "laguna"},
 };
 #define N_MIXERS (sizeof mixers / sizeof mixers[0])
@@ -168,6 +169,82 @@ static void test_rows(void **state)
         close_engine(&best);
         close_engine(&ref);
     }
+}
+
+/* Runs list[0..n) in one pass and compares the rows that export logits with those of plain decoding. */
+static void export_some(const engine *e, const char *kind, uint32_t at, uint32_t n, ae_export exported, const float *wanted)
+{
+    aerie_error error = {0};
+    uint32_t first;
+    ae_engine_rows_clear(e->engine);
+    need(ae_engine_add_chain(e->engine, 0, tokens[0] + at, n, exported, &first, &error), &error);
+    need(ae_engine_pass(e->engine, &error), &error);
+    for (uint32_t i = exported == AE_EXPORT_ALL ? 0 : n - 1; exported != AE_EXPORT_NONE && i < n; i++)
+        same_rows(kind, "a row among others without logits", ae_engine_logits(e->engine, first + i),
+                  wanted + (size_t)(at + i) * MKARCH_VOCAB, 1);
+    assert_int_equal(ae_engine_commit(e->engine, 0, n, NULL, 0), AERIE_OK);
+}
+
+/* Rows whose logits nobody reads skip most of the last layer; the others, in the same pass and in later ones, do not notice. */
+static void test_unread_rows(void **state)
+{
+    (void)state;
+    static const ae_export exported[] = {AE_EXPORT_NONE, AE_EXPORT_LAST, AE_EXPORT_NONE, AE_EXPORT_ALL, AE_EXPORT_LAST};
+    static float wanted[N_ROWS * MKARCH_VOCAB];
+    for (size_t i = 0; i < N_MIXERS; i += AE_TEST_EVERY > 4 ? 3 : 1) {
+        engine best, ref;
+        open_engine(&best, path_of(mixers[i].model), "", 3);
+        open_engine(&ref, path_of(mixers[i].model), "ref", 1);
+        ae_engine_set_whole(ref.engine, true);
+        chain(&ref, tokens[0], N_ROWS, 1, wanted);
+        for (uint32_t k = 0; k < 5; k++) export_some(&best, mixers[i].kind, k * N_ROWS / 5, N_ROWS / 5, exported[k], wanted);
+        close_engine(&best);
+        close_engine(&ref);
+    }
+}
+
+typedef struct seen {
+    const ae_weight *weight;
+    uint32_t n_rows;
+} seen;
+
+static void count_rows(void *user, const ae_weight *weight, const float *x, size_t stride, uint32_t n_rows, uint32_t n_in)
+{
+    seen *s = user;
+    (void)x, (void)stride, (void)n_in;
+    if (weight == s->weight) s->n_rows += n_rows;
+}
+
+/* How many rows the products of the last layer get. */
+static void test_unread_rows_cost_nothing(void **state)
+{
+    (void)state;
+    static const struct count {
+        ae_export exported;
+        bool whole;
+        uint32_t n_down, n_out; /* rows of the feed-forward block's last product, and of the attention's */
+    } counts[] = {{AE_EXPORT_NONE, false, 0, 0}, {AE_EXPORT_LAST, false, 1, 15}, {AE_EXPORT_ALL, false, 15, 15},
+                  {AE_EXPORT_NONE, true, 15, 15}, {AE_EXPORT_LAST, true, 15, 15}};
+    engine e;
+    open_engine(&e, path_of("llama"), "", 2);
+    const ae_net_layer *last = &e.net->layers[e.model->hparams.n_layers - 1];
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        static float rows[N_ROWS * MKARCH_VOCAB];
+        seen down = {last->w_down, 0}, out = {last->wo, 0};
+        (void)ae_engine_truncate(e.engine, 0, 0);
+        ae_engine_set_whole(e.engine, true);
+        chain(&e, tokens[0], 15, 15, rows);
+        for (uint32_t k = 0; k < 2; k++) {
+            (void)ae_engine_truncate(e.engine, 0, 0);
+            e.backend->ops->watch(ae_engine_stream(e.engine), count_rows, k ? &out : &down);
+            ae_engine_set_whole(e.engine, counts[i].whole);
+            export_some(&e, "llama", 0, 15, counts[i].exported, rows);
+            e.backend->ops->watch(ae_engine_stream(e.engine), NULL, NULL);
+        }
+        assert_int_equal(down.n_rows, counts[i].n_down);
+        assert_int_equal(out.n_rows, counts[i].n_out);
+    }
+    close_engine(&e);
 }
 
 /* ---- Tokens --------------------------------------------------------------------------------------------------------- */
@@ -455,7 +532,8 @@ static int drop_models(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_tokens),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_unread_rows),
+                                       cmocka_unit_test(test_unread_rows_cost_nothing), cmocka_unit_test(test_tokens),
                                        cmocka_unit_test(test_end_of_table), cmocka_unit_test(test_embeddings),
                                        cmocka_unit_test(test_encoder)};
     return cmocka_run_group_tests(tests, make_models, drop_models);

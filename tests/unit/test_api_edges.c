@@ -1,5 +1,6 @@
 /* test_api_edges.c - mistakes of the library's callers: NULL for a required pointer, more requests than may wait, a child of
- * fork() that uses its parent's session. Each gets a status with a sentence; nothing crashes or hangs. */
+ * fork() that uses its parent's session. Each gets a status with a sentence; nothing crashes or hangs. Also that an importance
+ * matrix counts all rows of a prompt. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -250,6 +251,46 @@ static void test_null_sessions(void **state)
     REFUSED(aerie_imatrix_save(NULL, path, NULL, 1, 1, e));
 }
 
+/* Writes the importance matrix of a text, which is a request's prompt, or is evaluated row by row. */
+static void write_importance(bool prompt, const char *to)
+{
+    enum { N = 40 };
+    aerie_session *s = open_session(1, 1);
+    aerie_imatrix *imatrix;
+    aerie_error error = {0};
+    int32_t tokens[N];
+    for (int32_t i = 0; i < N; i++) tokens[i] = 3 + i * 7 % 50;
+    need(aerie_imatrix_create(&imatrix, s, NULL, &error), &error);
+    aerie_request request = aerie_request_default();
+    request.tokens = tokens, request.n_tokens = N, request.n_predict = 1;
+    if (prompt) need(aerie_session_generate(s, &request, 1, NULL, NULL, NULL, 0, &error), &error);
+    else need(aerie_session_eval(s, tokens, N, logits, NULL, &error), &error);
+    need(aerie_imatrix_save(imatrix, to, "text", 1, N, &error), &error);
+    aerie_imatrix_free(imatrix);
+    aerie_session_free(s);
+}
+
+/* A prompt's rows count in all layers, although a session without an importance matrix leaves most of the last layer out. */
+static void test_importance_of_a_prompt(void **state)
+{
+    (void)state;
+    static char bytes[2][1 << 20];
+    size_t n[2];
+    for (int i = 0; i < 2; i++) {
+        char to[128];
+        snprintf(to, sizeof to, "%s/i.gguf", folder);
+        write_importance(i, to);
+        FILE *file = fopen(to, "rb");
+        assert_non_null(file);
+        n[i] = fread(bytes[i], 1, sizeof bytes[i], file);
+        fclose(file);
+        unlink(to);
+        assert_true(n[i] > 1000 && n[i] < sizeof bytes[i]);
+    }
+    assert_int_equal(n[0], n[1]);
+    assert_memory_equal(bytes[0], bytes[1], n[0]);
+}
+
 /* Functions without a status return 0, false or NULL, and fill structs with zeros. */
 static void test_null_getters(void **state)
 {
@@ -388,6 +429,7 @@ int main(void)
         cmocka_unit_test(test_null_models_and_texts),
         cmocka_unit_test(test_null_grammars_heads_and_pools),
         cmocka_unit_test(test_null_sessions),
+        cmocka_unit_test(test_importance_of_a_prompt),
         cmocka_unit_test(test_null_getters),
         cmocka_unit_test(test_requests_that_may_not_wait),
         cmocka_unit_test(test_a_child_says_that_the_session_is_not_its_own),

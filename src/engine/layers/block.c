@@ -261,16 +261,23 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         .norm_eps = b->h->norm_eps, .q_scale = s->temperature ? b->q_scale : NULL});
 }
 
-/* Computes the output of this rank's heads, [n_rows][v_dim], and returns it as the input of the last product. normed: the layer
- * as all ranks have it together, if its queries and keys are normed over all their heads; else NULL. */
+/* Computes queries, keys and values, and puts keys and values into the cache. normed: the layer as all ranks have it together,
+ * if its queries and keys are normed over all their heads; else NULL. */
+static void fill(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, const ae_layer_spec *normed)
+{
+    project(b, s, l);
+    if (normed) ae_block_norm_rows(b, normed, l, ae_block_cut(b, l));
+    store(b, s, l);
+}
+
+/* Computes the output of this rank's heads, [n_rows][v_dim], and returns it as the input of the last product. normed: as for
+ * fill. */
 static ae_matmul attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, const ae_layer_spec *normed)
 {
     const ae_layer_cut *cut = ae_block_cut(b, l);
     const uint32_t first_head = cut && cut->mixer ? cut->first_head : 0;
     const uint32_t q_dim = s->n_heads * s->head_dim, v_dim = s->n_heads * value_dim_of(s);
-    project(b, s, l);
-    if (normed) ae_block_norm_rows(b, normed, l, cut);
-    store(b, s, l);
+    fill(b, s, l, normed);
     if (s->index == AE_INDEX_OWN) ae_block_choose(b, l);
     const ae_places chosen = ae_block_chosen(b, s, l);
     b->ops->attention(b->stream, &(ae_attention){
@@ -634,6 +641,17 @@ static void mix(const ae_block *b, ae_mixer mixer, const ae_layer_spec *s, const
     if (mixer != AE_MIXER_NONE && s->recur_beside) ae_block_recur(b, l, b->y, true);
 }
 
+/* Runs as much of the mixer as later passes read, if that is less than all of it: its part of the cache, without the attention.
+ * Returns whether it did. */
+static bool fills_only(const ae_block *b, ae_mixer mixer, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    if (!b->fills || s->recur_beside || s->index == AE_INDEX_OWN) return false;
+    if (mixer == AE_MIXER_ATTENTION) fill(b, s, l, NULL);
+    else if (mixer == AE_MIXER_MLA) ae_block_mla_fill(b, s, l);
+    else return false;
+    return true;
+}
+
 static ae_mixer mixer_of(const ae_block *b, const ae_layer_spec *s)
 {
     return b->lacks & AE_LACKS_MIXER ? AE_MIXER_NONE : s->mixer;
@@ -704,6 +722,7 @@ void ae_block_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     if (b->h->keeps_input)
         b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->x, .x_stride = n, .y = b->input, .y_stride = n});
     if (carries) norm_rows(b, b->x, l->mixer_carry, NULL);
+    if (fills_only(b, mixer, s, l)) return;
     if (b->h->n_streams) ae_block_predict(b, l);
     if (b->h->n_streams && mixer != AE_MIXER_NONE) ae_block_laurel(b, l);
     mix(b, mixer, s, l, parallel || joins);

@@ -113,6 +113,7 @@ typedef struct ae_block {
     const float *ones;   /* [AE_MAX_HEAD_DIM] */
     const ae_adapter_rows *adapted; /* (host) the rows that have adapters; NULL: none */
     const ae_block_group *group; /* (host) NULL: this engine is not part of a group */
+    bool fills;          /* nothing reads the rows after this layer's mixer, which has only to fill the cache */
     uint32_t lacks;      /* in drafting passes, the AE_LACKS_ bits of the layer that runs next */
     uint32_t n_experts;  /* with AE_LACKS_EXPERTS: routed experts per row */
 } ae_block;
@@ -176,6 +177,8 @@ static inline const ae_layer_cut *ae_block_cut(const ae_block *b, const ae_net_l
 
 /* mla.c: latent attention. Adds the result to the stream, or writes it to y. */
 void ae_block_mla(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer, bool to_y);
+/* Only puts the rows into the cache. */
+void ae_block_mla_fill(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 
 /* choice.c: layers that choose what they attend to. Puts the index keys (in selection->k) into the cache and chooses by the
  * queries and weights there, which are rotated, and normed if the layer has norms for it. */

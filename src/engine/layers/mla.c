@@ -87,14 +87,19 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         .q = b->q, .k = b->k, .q_scale = s->temperature ? b->q_scale : NULL});
 }
 
+void ae_block_mla_fill(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    project(b, s, l);
+    enter(b, s, l);
+    store(b, s, l);
+}
+
 /* Computes the output of this rank's heads: b->mla_head. */
 static void attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_mla_hparams *h = &s->mla;
     const uint32_t v_dim = s->n_heads * h->value_dim;
-    project(b, s, l);
-    enter(b, s, l);
-    store(b, s, l);
+    ae_block_mla_fill(b, s, l);
     if (s->index == AE_INDEX_OWN) ae_block_choose(b, l);
     const ae_places places = ae_block_chosen(b, s, l);
     b->ops->attention(b->stream, &(ae_attention){
