@@ -38,14 +38,14 @@ def figure(s, name):
 
 def settle(s):
     """Waits for what has ended to be copied: on a busy machine the next request would take the pages before."""
-    end = time.monotonic() + 30 * rig.SLOW
+    end = time.monotonic() + rig.patience(30)
     while figure(s, "_uncopied_tokens"):
         assert time.monotonic() < end, s.log
         time.sleep(0.01)
 
 
 def wait_for(s, name, least):
-    end = time.monotonic() + 30 * rig.SLOW
+    end = time.monotonic() + rig.patience(30)
     while figure(s, name) < least:
         assert time.monotonic() < end, f"{name} stays at {figure(s, name)}, below {least}"
         time.sleep(0.02)
@@ -150,7 +150,7 @@ class Conversations(unittest.TestCase):
             told = [ask(s, tokens(i))[0] for i in range(N)]
             self.assertEqual(told, [plain[0][i] for i in range(N)])
             if end == signal.SIGKILL:
-                end_time = time.monotonic() + 30 * rig.SLOW
+                end_time = time.monotonic() + rig.patience(30)
                 while sum(f.endswith(".tokens") for f in self.files()) < N and time.monotonic() < end_time:
                     time.sleep(0.02)
             s.process.send_signal(end)

@@ -72,7 +72,7 @@ class Device(unittest.TestCase):
 
     def test_a_model_that_is_larger_than_the_device_is_refused(self):
         s = Server("--device", "emu", wait=False, env={"AERIE_EMU_MEMORY": "1000000"})
-        s.process.wait(60 * rig.SLOW)
+        s.process.wait(rig.patience(60))
         self.assertNotEqual(s.stop(), 0)
         self.assertIn("of memory (weights ", s.log)
 

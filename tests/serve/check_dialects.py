@@ -548,7 +548,7 @@ class Models(unittest.TestCase):
             return s.get("/v1/models").json["data"][0]["status"]["value"]
 
         def until(s, value):
-            end = time.time() + 10 * rig.SLOW
+            end = time.time() + rig.patience(10)
             while state(s) != value:
                 self.assertLess(time.time(), end, s.log)
                 time.sleep(0.02)

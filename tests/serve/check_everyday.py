@@ -17,7 +17,7 @@ LINE = re.compile(r"^aerie: (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (\S+) (\w+)
 
 def line_of(s, letters):
     """The access log's line of a request, which may come a moment after the answer."""
-    end = time.monotonic() + 30 * rig.SLOW
+    end = time.monotonic() + rig.patience(30)
     while time.monotonic() < end:
         for line in list(s.lines):
             found = LINE.match(line.rstrip("\n"))

@@ -154,7 +154,7 @@ class Laws(unittest.TestCase):
     def leave(self, server, path, body):
         data = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(data)}\r\n\r\n".encode()
-        with socket.create_connection(("127.0.0.1", server.port), 60 * rig.SLOW) as s:
+        with socket.create_connection(("127.0.0.1", server.port), rig.patience(60)) as s:
             s.sendall(head + data)
             if body["stream"]:
                 s.recv(random.choice([1, 500, 3000]))
@@ -162,7 +162,7 @@ class Laws(unittest.TestCase):
                 time.sleep(random.random() * 0.02)
 
     def idle(self, server):
-        end = time.monotonic() + 60 * rig.SLOW
+        end = time.monotonic() + rig.patience(60)
         while time.monotonic() < end:
             if not any(s["is_processing"] for s in server.get("/slots").json):
                 return
@@ -193,7 +193,7 @@ class Laws(unittest.TestCase):
                 self.idle(server)
                 memory.append(server.memory())
                 n_answers += len(answers)
-            end = time.monotonic() + 20 * rig.SLOW
+            end = time.monotonic() + rig.patience(20)
             while server.descriptors() > before and time.monotonic() < end:
                 time.sleep(0.05)
             self.assertLessEqual(server.descriptors(), before)
@@ -264,7 +264,7 @@ class Laws(unittest.TestCase):
                 waiting = threading.Thread(target=server.post, args=("/v1/completions", {"prompt": "x", "max_tokens": 1}))
                 waiting.start()
                 s.close()
-                waiting.join(60 * rig.SLOW)
+                waiting.join(rig.patience(60))
                 self.assertFalse(waiting.is_alive())
                 self.idle(server)
             metrics = server.get("/metrics").body.decode()
@@ -293,7 +293,7 @@ class Laws(unittest.TestCase):
     def test_a_full_queue_is_said(self):
         with Server("-np", "1", "--max-queue", "1", "-c", "32768") as server:
             held = [self.begin(server, max_tokens=30000), self.begin(server, wait=False, max_tokens=30000)]
-            end = time.monotonic() + 60 * rig.SLOW
+            end = time.monotonic() + rig.patience(60)
             while b"num_requests_waiting{model_name=\"m\"} 1" not in server.get("/metrics").body and time.monotonic() < end:
                 time.sleep(0.005)
             for n in (1, 2):
@@ -314,7 +314,7 @@ class Laws(unittest.TestCase):
             for s in held:
                 s.close()
             self.idle(server)
-            end = time.monotonic() + 10 * rig.SLOW
+            end = time.monotonic() + rig.patience(10)
             while self.kv_use(server) and time.monotonic() < end:
                 time.sleep(0.02)
             self.assertEqual(self.kv_use(server), 0)
@@ -332,7 +332,7 @@ class Laws(unittest.TestCase):
     def begin(self, server, wait=True, **fields):
         """A socket on which a long stream has been asked for, and (wait) has begun."""
         data = json.dumps({**chat("go on", ignore_eos=True, stream=True), **fields}).encode()
-        s = socket.create_connection(("127.0.0.1", server.port), 60 * rig.SLOW)
+        s = socket.create_connection(("127.0.0.1", server.port), rig.patience(60))
         s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
         if wait:
             s.recv(1)

@@ -184,7 +184,7 @@ class Limits(unittest.TestCase):
                 c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
                 c.connect(("127.0.0.1", s.port))
                 c.sendall(post_head("/v1/completions", len(body)) + body)
-                end = time.monotonic() + 60 * rig.SLOW
+                end = time.monotonic() + rig.patience(60)
                 while 'reason="length"} 1' not in s.get("/metrics").body.decode():  # it is generated to its end
                     self.assertEqual(s.post("/v1/completions", {"prompt": "y", "max_tokens": 9, "stop": "\n",
                                                                 "grammar": 'root ::= "a"'}).status, 200)
@@ -200,7 +200,7 @@ class Limits(unittest.TestCase):
     def test_requests_per_key(self):
         with Server("--api-key", "a,b", "--max-requests-per-key", "1", "-np", "2", "-c", "65536") as s:
             data = json.dumps(chat("x", max_tokens=60000, ignore_eos=True)).encode()
-            held = socket.create_connection(("127.0.0.1", s.port), 60 * rig.SLOW)  # until the client hangs up
+            held = socket.create_connection(("127.0.0.1", s.port), rig.patience(60))  # until the client hangs up
             held.sendall(post_head("/v1/chat/completions", len(data), "x-api-key: a") + data)
             rig.wait_for(lambda: rig.busy(s, {"x-api-key": "b"}) == 1)
             a = s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}, {"x-api-key": "a"})
@@ -225,7 +225,7 @@ class Limits(unittest.TestCase):
             # a request that the server has not seen yet may be refused: wait until all are there, or all have ended
             rig.wait_for(lambda: self.present(s) == 4 or len(answers) == 4)
             s.process.send_signal(how)
-            end = time.monotonic() + 20 * rig.SLOW
+            end = time.monotonic() + rig.patience(20)
             while True:  # nobody new is let in
                 try:
                     socket.create_connection(("127.0.0.1", s.port), 5).close()
@@ -266,7 +266,7 @@ class Limits(unittest.TestCase):
             if second:
                 time.sleep(0.3)
                 s.process.send_signal(signal.SIGTERM)
-            self.assertEqual(s.process.wait(30 * rig.SLOW), 0)
+            self.assertEqual(s.process.wait(rig.patience(30)), 0)
             self.assertLess(time.monotonic() - start, 5 * rig.SLOW)
             t.join()
             self.assertIn(answers[0], (503, None, 200))
@@ -285,7 +285,7 @@ class Limits(unittest.TestCase):
             except OSError:  # it has ended
                 return 0
         threads = {int(t): ticks(t) for t in os.listdir(f"/proc/{process.pid}/task")}
-        busiest, end = process.pid, time.monotonic() + 30 * rig.SLOW
+        busiest, end = process.pid, time.monotonic() + rig.patience(30)
         while ticks(busiest) - threads[busiest] < 6 and time.monotonic() < end:
             time.sleep(0.05)
             busiest = max(threads, key=lambda t: ticks(t) - threads[t])
@@ -297,7 +297,7 @@ class Limits(unittest.TestCase):
         def let_go(ends=False):
             if not ends:
                 self.assertEqual(ptrace(detach, busiest, None, None), 0)
-            end = time.monotonic() + 30 * rig.SLOW
+            end = time.monotonic() + rig.patience(30)
             while ends and not os.waitpid(busiest, wall | os.WNOHANG)[0] and time.monotonic() < end:
                 time.sleep(0.02)
         return let_go
@@ -305,7 +305,7 @@ class Limits(unittest.TestCase):
     def test_health_tells_of_a_pass_that_hangs(self):
         ask = chat("x", max_tokens=60000, ignore_eos=True)
         with Server("-np", "2", "-c", "65536", "-t", "1", "--stuck-after", "1", "--grace", "1") as s:
-            waits = socket.create_connection(("127.0.0.1", s.port), 60 * rig.SLOW)
+            waits = socket.create_connection(("127.0.0.1", s.port), rig.patience(60))
             data = json.dumps(ask).encode()  # not as a stream, the sending of which takes time too
             waits.sendall(post_head("/v1/chat/completions", len(data)) + data)
             rig.wait_for(lambda: rig.busy(s) == 1)
@@ -324,7 +324,7 @@ class Limits(unittest.TestCase):
                 s.process.send_signal(signal.SIGTERM)
                 time.sleep(0.5)
             let_go(ends=True)
-            self.assertEqual(s.process.wait(30 * rig.SLOW), 0)
+            self.assertEqual(s.process.wait(rig.patience(30)), 0)
             waits.close()
 
     def test_health_is_good_only_when_the_model_answers(self):
@@ -346,7 +346,7 @@ class Limits(unittest.TestCase):
         def refused(status, text, *options):
             s = Server(*options, wait=False, model=None)
             try:
-                self.assertEqual(s.process.wait(30 * rig.SLOW), status, s.log)
+                self.assertEqual(s.process.wait(rig.patience(30)), status, s.log)
             finally:
                 s.process.kill()
                 s.stop()
@@ -379,7 +379,7 @@ class Limits(unittest.TestCase):
         path = os.path.join(rig.FOLDER, "a.sock")
         for _ in range(2):
             s = Server("--host", path, wait=False)
-            end = time.monotonic() + 30 * rig.SLOW
+            end = time.monotonic() + rig.patience(30)
             out = b""
             while b" 200 " not in out and time.monotonic() < end:
                 try:

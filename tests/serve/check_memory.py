@@ -54,7 +54,7 @@ class Held(unittest.TestCase):
         s = socket.socket()
         if receive:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
-        s.settimeout(60 * rig.SLOW)
+        s.settimeout(rig.patience(60))
         s.connect(("127.0.0.1", server.port))
         s.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
         return s

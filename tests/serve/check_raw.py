@@ -186,7 +186,7 @@ def mutate(rng, data):
 class Raw(unittest.TestCase):
     def exchange(self, server, rng, data):
         out = b""
-        with socket.create_connection(("127.0.0.1", server.port), 60 * rig.SLOW) as c:
+        with socket.create_connection(("127.0.0.1", server.port), rig.patience(60)) as c:
             try:
                 if rng.random() < 0.3:
                     cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randint(1, 6)))

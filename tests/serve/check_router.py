@@ -29,7 +29,7 @@ class Router(Server):
 
     def wait_for(self, up):
         """Waits until this many servers are up."""
-        end = time.monotonic() + 60 * rig.SLOW
+        end = time.monotonic() + rig.patience(60)
         while self.get("/health").json["servers_up"] != up:
             assert time.monotonic() < end, self.log
             time.sleep(0.02)
@@ -105,7 +105,7 @@ def all_of(router, n, chaos=None, begun=lambda: True):
     for t in threads:
         t.start()
     if chaos:
-        end = time.monotonic() + 60 * rig.SLOW
+        end = time.monotonic() + rig.patience(60)
         while not begun() and time.monotonic() < end:
             time.sleep(0.01)
         chaos()
@@ -342,7 +342,7 @@ class Lost(unittest.TestCase):
                 b.process.send_signal(signal.SIGTERM)
             self.assertEqual(all_of(r, 8, term, lambda: r.metric("active_requests", b) >= 2), quiet)
             self.assertEqual(r.metric("failed_total"), 0)
-            self.assertEqual(b.process.wait(60 * rig.SLOW), 0)
+            self.assertEqual(b.process.wait(rig.patience(60)), 0)
 
     def test_all_servers_may_be_replaced(self):
         rig.make_model("next.gguf", "--seed", "10")
@@ -388,7 +388,7 @@ class Wrong(unittest.TestCase):
             r.wait_for(2)
             for stream in (False, True):
                 self.assertEqual(r.post("/v1/completions", {"prompt": "x", "max_tokens": 9, "stream": stream}).status, 200)
-            end = time.monotonic() + 30 * rig.SLOW
+            end = time.monotonic() + rig.patience(30)
             while r.metric("canaries_total") < 2 and time.monotonic() < end:
                 time.sleep(0.02)
             self.assertEqual((r.metric("canaries_total"), r.metric("differences_total")), (2, 0))
@@ -485,7 +485,7 @@ class Use(unittest.TestCase):
         def refused(status, text, *words):
             r = Router(words, wait=False)
             try:
-                self.assertEqual(r.process.wait(30 * rig.SLOW), status, r.log)
+                self.assertEqual(r.process.wait(rig.patience(30)), status, r.log)
             finally:
                 r.process.kill()
                 r.stop()
@@ -507,7 +507,7 @@ class Use(unittest.TestCase):
             c.request("POST", "/v1/completions", json.dumps(long_ask(1, 20000)), {"Content-Type": "application/json"})
             c.getresponse().read(64)
             c.close()
-            end = time.monotonic() + 60 * rig.SLOW
+            end = time.monotonic() + rig.patience(60)
             while (r.metric("active_requests", a) or a.get("/slots").json[0]["is_processing"]) and time.monotonic() < end:
                 time.sleep(0.02)
             self.assertEqual(r.metric("active_requests", a), 0)

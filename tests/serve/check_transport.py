@@ -29,7 +29,7 @@ def metric(server, name):
 
 
 def wait_until(what, seconds=60):
-    end = time.monotonic() + seconds * rig.SLOW
+    end = time.monotonic() + rig.patience(seconds)
     while not what() and time.monotonic() < end:
         time.sleep(0.02)
     return what()
@@ -107,7 +107,7 @@ class Framing(unittest.TestCase):
                 "an encoding in the trailer": b"10\r\n" + body + b"\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n",
             }.items():
                 for pause in (False, True):
-                    with socket.create_connection(("127.0.0.1", s.port), 30 * rig.SLOW) as c:
+                    with socket.create_connection(("127.0.0.1", s.port), rig.patience(30)) as c:
                         c.sendall(head)
                         try:
                             for i in range(len(chunks) if pause else 0):  # the bytes come one by one
@@ -201,7 +201,7 @@ class Connections(unittest.TestCase):
 
     def test_time_in_which_the_server_did_not_run_does_not_count(self):
         with Server() as s:
-            held = [socket.create_connection(("127.0.0.1", s.port), 60 * rig.SLOW) for _ in range(200)]
+            held = [socket.create_connection(("127.0.0.1", s.port), rig.patience(60)) for _ in range(200)]
             for c in held[::2]:
                 c.sendall(HEALTH[:20])
             time.sleep(0.5)
@@ -220,7 +220,7 @@ class Connections(unittest.TestCase):
         with Server("-np", "1", "-c", "2048") as s:
             post = POST.replace(b"/tokenize", b"/v1/completions")
             for text in (HEALTH, *(post + b"Content-Length: %d\r\n\r\n" % len(x) + x for x in (body, streamed))):
-                with socket.create_connection(("127.0.0.1", s.port), 120 * rig.SLOW) as c:
+                with socket.create_connection(("127.0.0.1", s.port), rig.patience(120)) as c:
                     c.sendall(text)
                     c.shutdown(socket.SHUT_WR)
                     a = b""
@@ -293,7 +293,7 @@ class Log(unittest.TestCase):
             c.close()
         finally:
             p.terminate()
-            self.assertEqual(p.wait(60 * rig.SLOW), 0)
+            self.assertEqual(p.wait(rig.patience(60)), 0)
             os.close(r)
 
     def test_it_ends_all_the_same(self):
@@ -302,7 +302,7 @@ class Log(unittest.TestCase):
         for _ in range(2000):
             self.assertEqual(s.call("GET", "/" + "y" * 95, connection=c).status, 404)
         p.terminate()
-        self.assertEqual(p.wait(60 * rig.SLOW), 0)
+        self.assertEqual(p.wait(rig.patience(60)), 0)
         c.close()
         os.close(r)
 
@@ -318,7 +318,7 @@ class Log(unittest.TestCase):
 class Sockets(unittest.TestCase):
     def ask(self, path):
         with socket.socket(socket.AF_UNIX) as c:
-            c.settimeout(30 * rig.SLOW)
+            c.settimeout(rig.patience(30))
             c.connect(path)
             c.sendall(HEALTH)
             return c.recv(1000)

@@ -22,6 +22,11 @@ RUNNING = []  # servers; those that a failed test leaves are ended, since one th
 SLOW = 1  # how many times as long to wait, under sanitizers
 
 
+def patience(seconds):
+    """How long to wait for what takes at most so many seconds on a quiet machine: a busy one may take ten times as long."""
+    return 10 * seconds * SLOW
+
+
 class Answer:
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body
@@ -73,7 +78,7 @@ class Server:
         self.lines, self.port, self.ready = [], listener.getsockname()[1] if listener else None, threading.Event()
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
-        if not self.ready.wait(60 * SLOW) or self.port is None:
+        if not self.ready.wait(patience(60)) or self.port is None:
             try:
                 self.process.wait(30)
             except subprocess.TimeoutExpired:
@@ -99,13 +104,13 @@ class Server:
 
     def logged(self, text):
         """How often the log has the text; a thread of the server writes it, so the first may come a moment after an answer."""
-        end = time.monotonic() + 30 * SLOW
+        end = time.monotonic() + patience(30)
         while text not in self.log and time.monotonic() < end:
             time.sleep(0.01)
         return self.log.count(text)
 
     def wait_ready(self):
-        end = time.monotonic() + 120 * SLOW
+        end = time.monotonic() + patience(120)
         while time.monotonic() < end:
             if self.get("/health").status == 200:
                 return
@@ -113,7 +118,7 @@ class Server:
         raise AssertionError("the model is not loaded: " + self.log)
 
     def connect(self, timeout=120):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout * SLOW)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=patience(timeout))
 
     def call(self, method, path, body=None, headers=None, connection=None):
         c = connection or self.connect()
@@ -133,7 +138,7 @@ class Server:
 
     def raw(self, text, timeout=30):
         """Bytes as they are; what comes back until the server closes."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout * SLOW) as s:
+        with socket.create_connection(("127.0.0.1", self.port), patience(timeout)) as s:
             s.sendall(text)
             out = b""
             while True:
@@ -158,11 +163,11 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(how)
         try:
-            status = self.process.wait(60 * SLOW)
+            status = self.process.wait(patience(60))
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError("the server does not end: " + self.log)
-        self.reader.join(10 * SLOW)
+        self.reader.join(patience(10))
         self.process.stderr.close()
         return status
 
@@ -181,7 +186,7 @@ def chat(text, **fields):
 
 def wait_for(holds):
     """Waits until the function returns what is true."""
-    end = time.monotonic() + 60 * SLOW
+    end = time.monotonic() + patience(60)
     while not holds():
         assert time.monotonic() < end, "it did not come true in time"
         time.sleep(0.005)
