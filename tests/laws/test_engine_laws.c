@@ -366,8 +366,10 @@ static void law_c(bench *b)
 {
     static const uint32_t bases[] = {0, 1, 30, 58, 60, 61, 62, 63, 64, 65, 66, 100, 126, 127, 128, 129, 130};
     fill_cache(b);
+    uint32_t at = 0;
     for (size_t i = sizeof bases / sizeof bases[0]; i-- > 0;) { /* descending: positions below stay live */
         ae_tree tree;
+        if (!test_takes(&at)) continue;
         const uint32_t kind = (uint32_t)(i + b->i_model) % 4, n = i == b->i_model % 17 ? AERIE_MAX_DRAFT : 2 + below(b, 14);
         rig_random_tree(&tree, n, b->rig.n_vocab, kind, &b->random);
         rig_truncate(&b->rig, 0, bases[i]);
@@ -405,7 +407,9 @@ static void true_tree(bench *b, uint32_t at, uint32_t most, ae_tree *tree, int32
 
 static void law_d(bench *b)
 {
+    uint32_t at = 0;
     for (uint32_t run = 0; run < 3; run++) {
+        if (!test_takes(&at)) continue;
         const uint32_t n_prompt = run == 0 ? 1 : 50;
         uint32_t live = n_prompt, n_kept = 0, n_dropped = 0;
         rig_truncate(&b->rig, 0, 0);
@@ -443,7 +447,9 @@ static void law_e(bench *b)
 {
     aerie_error error = {0};
     const size_t nv = b->rig.n_vocab;
+    uint32_t at = 0;
     for (uint32_t run = 0; run < 4; run++) {
+        if (!test_takes(&at)) continue;
         /* sequences 0, 1, 2 have the same text, stand at other places, and bring other rows: a prompt chunk, one row,
          * a chain as tree; the assignment rotates from run to run */
         const uint32_t live[3] = {10 + 23 * run, 64, 120}, brings[3] = {run % 3, (run + 1) % 3, (run + 2) % 3};
@@ -496,11 +502,13 @@ static void law_f(bench *b)
     ae_stream *stream = ae_engine_stream(b->rig.engine);
     float *fresh = get(8 * nv, sizeof *fresh);
     int32_t noise[N_ROWS];
+    uint32_t at = 0;
     for (uint32_t i = 0; i < N_ROWS; i++) noise[i] = (int32_t)below(b, b->rig.n_vocab);
     fill_cache(b);
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
         const uint32_t n = prefixes[i];
         int32_t other[8];
+        if (!test_takes(&at)) continue;
         for (uint32_t k = 0; k < 8; k++) other[k] = (int32_t)below(b, b->rig.n_vocab);
         rig_truncate(&b->rig, 2, 0);
         rig_chain(&b->rig, 2, b->tokens, n, N_ROWS, NULL);
@@ -574,9 +582,11 @@ static void test_law_g_levels_and_threads_agree_with_ref_on_one_thread(void **st
 {
     (void)state;
     float *trees = get(N_BASES * (1 + N_NODES) * 512, sizeof *trees); /* no vocabulary above is larger */
-    for (size_t i = 0; i < N_MODELS; i += EVERY)
+    for (size_t i = 0; i < N_MODELS; i += EVERY) {
+        uint32_t at = 0; /* the first case gives the trees that the others are compared with */
         for (uint32_t k = 0; k < N_LEVELS * 3; k++)
-            if (has_level[k / 3] && (k == 0 || k >= 3 || models[i].all_levels)) compare_level(i, k, trees);
+            if (has_level[k / 3] && (k == 0 || k >= 3 || models[i].all_levels) && test_takes(&at)) compare_level(i, k, trees);
+    }
     free(trees);
 }
 

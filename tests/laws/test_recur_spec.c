@@ -33,12 +33,13 @@ static const char *const names[] = {"qwen35",         "nemotron_h", "lfm2",    "
 
 enum { N_REQUESTS = 8, N_PREDICT = 24, MOST = 220 };
 
-static aerie_model *models[N_ALL];
+static aerie_model *models[N_ALL], *plain_models[N_ALL];
 static size_t n_requests = 4;
 static int32_t prompts[N_REQUESTS][128];
 static int32_t eog;
 
 static uint32_t n_checkpoints = 4;
+static bool on_device; /* sessions without drafts, too, are on the device in a sample */
 
 static aerie_session *session_of(size_t i, uint32_t n_seqs, const aerie_spec *spec, const ae_session_test *test)
 {
@@ -51,7 +52,8 @@ static aerie_session *session_of(size_t i, uint32_t n_seqs, const aerie_spec *sp
     p.n_threads = 2;
     p.spec = *spec;
     p.n_checkpoints = n_checkpoints;
-    need(ae_session_create_for_test(&session, models[i], &p, test, &error), &error);
+    const aerie_model *model = spec->type == AERIE_SPEC_NONE && !on_device ? plain_models[i] : models[i];
+    need(ae_session_create_for_test(&session, model, &p, test, &error), &error);
     return session;
 }
 
@@ -69,7 +71,7 @@ static void list_requests(aerie_request *requests, uint32_t sampling)
         requests[i] = aerie_request_default();
         requests[i].tokens = prompts[i];
         requests[i].n_tokens = lengths[i];
-        requests[i].n_predict = N_PREDICT;
+        requests[i].n_predict = test_fewer(N_PREDICT);
         requests[i].ignore_eos = true;
         requests[i].sampling = sampling_of(sampling);
     }
@@ -82,7 +84,9 @@ static void compare(size_t i, const char *what, uint32_t n_seqs, uint32_t sampli
     static run got;
     char text[128];
     list_requests(requests, sampling);
+    on_device = true;
     aerie_session *session = session_of(i, n_seqs, spec, &(ae_session_test){.fixed = fixed, .oracle_error = 0.3f});
+    on_device = false;
     tell_oracle(session, plain);
     for (int again = 0; again < 2; again++) { /* the second time prefixes are reused */
         snprintf(text, sizeof text, "%s, %s, %u sequences, sampling %u, run %d", names[i], what, n_seqs, sampling, again);
@@ -93,19 +97,26 @@ static void compare(size_t i, const char *what, uint32_t n_seqs, uint32_t sampli
     aerie_session_free(session);
 }
 
+static void answer_plainly(size_t i, uint32_t sampling, run *plain)
+{
+    aerie_request requests[N_REQUESTS];
+    const aerie_spec spec = plain_spec();
+    list_requests(requests, sampling);
+    aerie_session *session = session_of(i, 1, &spec, NULL);
+    generate(session, models[i], requests, n_requests, plain);
+    aerie_session_free(session);
+}
+
 static void test_same_tokens(void **state)
 {
     static run plain;
+    uint32_t at = 0;
     (void)state;
     for (size_t i = 0; i < N_NAMES; i++)
         for (uint32_t sampling = 0; sampling < 2; sampling++) {
-            aerie_request requests[N_REQUESTS];
             aerie_spec spec = plain_spec();
-            list_requests(requests, sampling);
-            aerie_session *session = session_of(i, 1, &spec, NULL);
-            generate(session, models[i], requests, n_requests, &plain);
-            aerie_session_free(session);
-            compare(i, "plain", 3, sampling, &spec, false, &plain);
+            answer_plainly(i, sampling, &plain);
+            if (test_takes(&at)) compare(i, "plain", 3, sampling, &spec, false, &plain);
             spec.n_max = 6;
             static const struct {
                 const char *name;
@@ -115,6 +126,7 @@ static void test_same_tokens(void **state)
                         {"oracle tree", AE_SPEC_ORACLE, AERIE_TREE_AUTO}, {"random", AE_SPEC_RANDOM, AERIE_TREE_AUTO},
                         {"draft", AERIE_SPEC_DRAFT, AERIE_TREE_OFF}, {"draft tree", AERIE_SPEC_DRAFT, AERIE_TREE_AUTO}};
             for (size_t w = (i + sampling) % SKIP; w < sizeof ways / sizeof *ways; w += SKIP) {
+                if (!test_takes(&at)) continue;
                 spec.type = ways[w].type;
                 spec.tree = ways[w].tree;
                 spec.draft_model = spec.type == AERIE_SPEC_DRAFT ? models[(i + 1) % N_NAMES] : NULL;
@@ -131,7 +143,9 @@ static uint32_t run_turns(size_t i, aerie_spec_type type, const aerie_drafter_he
     {
         aerie_spec spec = plain_spec(), drafts = spec;
         if (head) drafts.type = type, drafts.head = head, drafts.n_max = 4;
+        on_device = true;
         aerie_session *session = session_of(i, 1, &drafts, &(ae_session_test){.fixed = head != NULL});
+        on_device = false;
         int32_t text[MOST];
         uint32_t n = 0, border = 0, all = 0;
         char counts[160];
@@ -172,7 +186,9 @@ static uint32_t run_turns(size_t i, aerie_spec_type type, const aerie_drafter_he
 static void test_turns(void **state)
 {
     (void)state;
+    uint32_t at = 0;
     for (size_t i = 0; i < N_NAMES; i += SKIP) {
+        if (!test_takes(&at)) continue;
         n_checkpoints = 0;
         const uint32_t without = run_turns(i, AERIE_SPEC_NONE, NULL, "plain");
         n_checkpoints = 4;
@@ -186,11 +202,13 @@ static void test_turns_with_heads(void **state)
 {
     static const char *const kinds[] = {"eagle3", "medusa", "dflash"};
     static const aerie_spec_type types[] = {AERIE_SPEC_EAGLE3, AERIE_SPEC_MEDUSA, AERIE_SPEC_DFLASH};
+    uint32_t at = 0;
     (void)state;
     for (size_t i = 0; i < N_NAMES; i += SKIP)
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
             aerie_error error = {0};
             aerie_drafter_head *head;
+            if (!test_takes(&at)) continue;
             char target[96];
             snprintf(target, sizeof target, "%s", path_of(names[i]));
             need(mkhead_write(&(mkhead_options){.kind = kinds[k]}, target, path_of("head"), &error), &error);
@@ -227,16 +245,6 @@ static bool has_experts(size_t i)
 /* One way to draft out of this many runs. */
 #define THIN (AE_TEST_EVERY > 4 ? 8 : AE_TEST_EVERY > 1 ? 2 : 1)
 
-static void answer_plainly(size_t i, uint32_t sampling, run *plain)
-{
-    aerie_request requests[N_REQUESTS];
-    const aerie_spec spec = plain_spec();
-    list_requests(requests, sampling);
-    aerie_session *session = session_of(i, 1, &spec, NULL);
-    generate(session, models[i], requests, n_requests, plain);
-    aerie_session_free(session);
-}
-
 static void test_same_tokens_from_itself(void **state)
 {
     static run plain;
@@ -248,6 +256,7 @@ static void test_same_tokens_from_itself(void **state)
                 {1, "1-", NULL, "0", AERIE_TREE_AUTO},      {-1, NULL, "1-", NULL, AERIE_TREE_OFF},
                 {0, "0", "0-", "1-", AERIE_TREE_AUTO},      {2, NULL, "0", NULL, AERIE_TREE_OFF}};
     size_t at = 0;
+    uint32_t at_sampled = 0;
     (void)state;
     n_requests = N_REQUESTS;
     for (size_t i = 0; i < N_ALL; i++) {
@@ -256,7 +265,7 @@ static void test_same_tokens_from_itself(void **state)
             bool known = false;
             for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
                 if (!experts && !ways[w].skip_ffn) continue; /* its first layers may be recurrent */
-                if ((i + 3 * sampling + w) % 4 || at++ % THIN) continue;
+                if ((i + 3 * sampling + w) % 4 || at++ % THIN || !test_takes(&at_sampled)) continue;
                 if (!known) answer_plainly(i, sampling, &plain);
                 known = true;
                 aerie_spec spec =
@@ -276,9 +285,10 @@ static void test_same_tokens_from_itself(void **state)
 static void test_drafts_with_all_experts_are_right(void **state)
 {
     static run got;
+    uint32_t at = 0;
     (void)state;
     for (size_t i = 0; i < N_ALL; i++) {
-        if (!has_experts(i)) continue;
+        if (!test_takes(&at) || !has_experts(i)) continue;
         for (uint32_t sampling = 0; sampling < 2; sampling++) {
             aerie_request requests[N_REQUESTS];
             const aerie_spec spec = self_spec(-1, NULL, NULL, NULL, AERIE_TREE_OFF);
@@ -287,7 +297,7 @@ static void test_drafts_with_all_experts_are_right(void **state)
             aerie_session *session = session_of(i, 2, &spec, &(ae_session_test){.fixed = true});
             generate(session, models[i], requests, 4, &got);
             for (size_t k = 0; k < 4; k++)
-                if (got.answers[k].stats.n_passes > N_PREDICT / 6 + 1)
+                if (got.answers[k].stats.n_passes > test_fewer(N_PREDICT) / 6 + 1)
                     fail_msg("%s, sampling %u, request %zu: %u passes", names[i], sampling, k, got.answers[k].stats.n_passes);
             aerie_session_free(session);
         }
@@ -323,7 +333,7 @@ static void test_modes_change_at_every_pass(void **state)
     spec = self_spec(1, NULL, NULL, NULL, AERIE_TREE_OFF);
     spec.n_max = 1;
     switched = session_of(i, 1, &spec, &(ae_session_test){.fixed = true});
-    const size_t n_wanted = 10000 / (size_t)AE_TEST_EVERY;
+    const size_t n_wanted = test_whole() ? 10000 / (size_t)AE_TEST_EVERY : 100;
     size_t n_live = 0;
     for (size_t round = 0; n_passes < n_wanted; round++) {
         if (round == 4) fail_alloc_arm(0, false); /* it has all its inputs now */
@@ -366,13 +376,14 @@ static void test_same_tokens_from_hierarchies(void **state)
 {
     static run plain;
     size_t at = 0;
+    uint32_t at_sampled = 0;
     (void)state;
     n_requests = N_REQUESTS;
     for (size_t k = 0; k < N_PAIRS; k++) {
         for (uint32_t sampling = 0; sampling < 2; sampling++) {
             bool known = false;
             for (int help = 0; help < N_HELPS; help++) {
-                if ((k + sampling + (size_t)help) % 3 || at++ % THIN) continue;
+                if ((k + sampling + (size_t)help) % 3 || at++ % THIN || !test_takes(&at_sampled)) continue;
                 if (!known) answer_plainly(pairs[k][0], sampling, &plain);
                 known = true;
                 char what[64];
@@ -390,9 +401,11 @@ static void test_same_tokens_from_hierarchies(void **state)
 static void test_same_tokens_from_any_of_several(void **state)
 {
     static run plain;
+    uint32_t at = 0;
     (void)state;
     n_requests = N_REQUESTS;
     for (size_t k = 0; k < 2 * N_PAIRS; k += AE_TEST_EVERY > 4 ? 7 : 3) {
+        if (!test_takes(&at)) continue;
         const size_t i = pairs[k / 2][0];
         const uint32_t sampling = k % 2;
         char what[64];
@@ -440,6 +453,7 @@ static void test_numbers_of_experts_are_tried(void **state)
         const char *names;
     } cases[] = {{3, "moe-0,moe-1"}, {5, "moe-0,moe-1"}, {6, "moe"}};
     static run plain;
+    uint32_t at = 0;
     char text[256];
     (void)state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -451,6 +465,7 @@ static void test_numbers_of_experts_are_tried(void **state)
         assert_string_equal(names_of(session, text), cases[k].names);
         aerie_session_free(session);
         for (uint32_t sampling = 0; sampling < 2; sampling++) { /* fixed: they take turns */
+            if (!test_takes(&at)) continue;
             answer_plainly(cases[k].model, sampling, &plain);
             compare(cases[k].model, "numbers of experts in turn", sampling ? 8 : 1, sampling, &spec, true, &plain);
             compare(cases[k].model, "numbers of experts by trial", sampling ? 8 : 1, sampling, &spec, false, &plain);
@@ -474,11 +489,12 @@ static void test_numbers_of_experts_are_tried(void **state)
 static void test_help_changes_no_draft(void **state)
 {
     static run got[N_HELPS];
+    uint32_t at = 0;
     (void)state;
     for (size_t k = 0; k < N_PAIRS; k++) {
         const size_t i = pairs[k][0];
         for (uint32_t sampling = 0; sampling < 2; sampling++) {
-            if ((k + sampling) % 2) continue;
+            if ((k + sampling) % 2 || !test_takes(&at)) continue;
             for (int help = 0; help < N_HELPS; help++) {
                 aerie_request requests[N_REQUESTS];
                 aerie_spec spec = hier_spec(pairs[k][1], help, AERIE_TREE_OFF);
@@ -492,7 +508,7 @@ static void test_help_changes_no_draft(void **state)
                     if (a->n_drafted != b->n_drafted || a->n_accepted != b->n_accepted)
                         fail_msg("pair %zu, sampling %u, request %zu: %u of %u accepted without help, %u of %u with %d", k,
                                  sampling, r, a->n_accepted, a->n_drafted, b->n_accepted, b->n_drafted, help);
-                    if (i == pairs[k][1] && b->n_passes > N_PREDICT / 6 + 1)
+                    if (i == pairs[k][1] && b->n_passes > test_fewer(N_PREDICT) / 6 + 1)
                         fail_msg("pair %zu, sampling %u, request %zu, help %d: %u passes", k, sampling, r, help, b->n_passes);
                 }
             }
@@ -560,6 +576,7 @@ static int make_models(void **state)
         aerie_error error = {0};
         need(mkarch_write(mkarch_find(names[i]), true, path_of(names[i]), &error), &error);
         models[i] = load(path_of(names[i]), "");
+        plain_models[i] = load_plain(path_of(names[i]), models[i]);
     }
     while (eog < MKARCH_VOCAB && !aerie_model_token_is_eog(models[0], eog)) eog++;
     for (size_t i = 0; i < N_REQUESTS; i++)
@@ -572,6 +589,7 @@ static int drop_models(void **state)
 {
     (void)state;
     for (size_t i = 0; i < N_ALL; i++) {
+        free_plain(plain_models[i], models[i]);
         aerie_model_free(models[i]);
         unlink(path_of(names[i]));
     }
