@@ -76,8 +76,15 @@ keep() # NAME: its log goes into the one of all steps
 }
 ended() # STATUS
 {
+    local job n
     trap '' INT TERM HUP
-    [ -z "$running" ] || { kill "$running"; wait "$running"; } 2> /dev/null
+    for job in $(jobs -p); do # what runs may not be in $running yet
+        kill "$job" 2> /dev/null
+        kill -- "-$job" 2> /dev/null # timeout's group: if it has only just begun, it ends without ending its command
+        wait "$job" 2> /dev/null
+        for ((n = 0; n < 100; n++)); do kill -0 -- "-$job" 2> /dev/null || break; sleep 0.1; done
+        kill -KILL -- "-$job" 2> /dev/null
+    done
     [ -z "$running_name" ] || keep "$running_name"
     say "ended by a signal${running_name:+ in $running_name}"
     exit "$1"
@@ -130,16 +137,43 @@ ops()
     fi
 }
 
+# sample_of LAW: AERIE_TEST_SAMPLE (tests/support/every.h) with which an emulated GPU takes less than a minute for it. None: laws
+# that AERIE_TEST_EVERY alone makes short.
+sample_of()
+{
+    case $1 in
+    block_laws) echo 53 ;;
+    head_laws) echo 97 ;;
+    mtp_laws) echo 13 ;;
+    draft_laws) echo 25 ;;
+    recur_spec) echo 37 ;;
+    spec_laws) echo 29 ;;
+    engine_laws) echo 5 ;;
+    esac
+}
+
+# law STEP SECONDS NAME: the program of tests/laws/test_NAME.c on the device. A long one runs as a sample, which ends in time
+# everywhere, and on a GPU (SIZE large) also as far as it comes without.
+law()
+{
+    local stage=$1 seconds=$2 t=$3 program=$BUILD/tests/laws_test_$3 sample
+    local command=(env -C "$SCRATCH" "AERIE_TEST_DEVICE=$DEVICE" "AERIE_BACKEND=$DEVICE")
+    [ -x "$program" ] || return
+    sample=$(sample_of "$t")
+    if [ -n "$sample" ]; then
+        step "${stage}_${t}_sample" "$seconds" "${command[@]}" AERIE_TEST_EVERY=6 "AERIE_TEST_SAMPLE=$sample" "$program" &&
+            say "$stage, $t: $(grep -c '  OK ' "$LOGS/${stage}_${t}_sample.log") passed" \
+                "($(grep '^sampled:' "$LOGS/${stage}_${t}_sample.log"))"
+        [ "$SIZE" = large ] || return
+    fi
+    step "${stage}_$t" "$seconds" "${command[@]}" "AERIE_TEST_EVERY=$EVERY" "$program" &&
+        say "$stage, $t: $(grep -c '  OK ' "$LOGS/${stage}_$t.log") passed"
+}
+
 laws()
 {
-    local t program
-    for t in device_laws device_spec engine_laws spec_laws row_laws; do
-        program=$BUILD/tests/laws_test_$t
-        [ -x "$program" ] || continue
-        step "laws_$t" 40 env -C "$SCRATCH" AERIE_TEST_DEVICE="$DEVICE" AERIE_BACKEND="$DEVICE" AERIE_TEST_EVERY=$EVERY \
-            "$program" &&
-            say "laws, $t: $(grep -c '  OK ' "$LOGS/laws_$t.log") passed"
-    done
+    local t
+    for t in device_laws device_spec engine_laws spec_laws row_laws; do law laws 40 $t; done
 }
 
 # Answers to the same prompts by the processor and by the device, plain and speculating: the tokens must be equal.
@@ -286,14 +320,8 @@ kinds()
 # Heads, MTP blocks, block drafters (DFlash, DFlash2, DSpark) and draft models: the laws on the device, then what drafts gain.
 drafters()
 {
-    local t program head=()
-    for t in block_laws head_laws mtp_laws draft_laws recur_spec; do
-        program=$BUILD/tests/laws_test_$t
-        [ -x "$program" ] || continue
-        step "drafters_$t" 60 env -C "$SCRATCH" AERIE_TEST_DEVICE="$DEVICE" AERIE_BACKEND="$DEVICE" \
-            AERIE_TEST_EVERY=$EVERY "$program" &&
-            say "drafters, $t: $(grep -c '  OK ' "$LOGS/drafters_$t.log") passed"
-    done
+    local t head=()
+    for t in block_laws head_laws mtp_laws draft_laws recur_spec; do law drafters 60 $t; done
     [ -f "$MODEL" ] || return
     [ -f "$HEAD" ] && head=(-md "$HEAD")
     step drafters_spec 90 "$AERIE" bench spec -m "$MODEL" "${head[@]}" --device "$DEVICE" -p "Why is the sky blue?" \

@@ -19,7 +19,7 @@ TOP = Path(__file__).resolve().parents[2]
 SCRIPT = TOP / "bench" / "gpu10.sh"
 PROGRAM = """#!/bin/sh
 name=${0##*/}
-echo "$name $*" >> "$ROOM/asked"
+echo "$name $*${AERIE_TEST_SAMPLE:+ every $AERIE_TEST_EVERY sample $AERIE_TEST_SAMPLE}" >> "$ROOM/asked"
 [ "$SLEEPER" = "$name" ] && { echo "it began"; echo $$ > "$ROOM/pid"; exec sleep 1000; }
 [ "$name" = mkmodel ] && { for last; do :; done; echo model > "$last"; }
 case "$*" in
@@ -36,7 +36,8 @@ def room_of(folder):
     shutil.rmtree(room, ignore_errors=True)
     (room / "build" / "tests").mkdir(parents=True)
     (room / "scratch").mkdir()
-    for name in ("aerie", "tests/mkmodel", "tests/mkhead", "tests/kernels_test_device_ops", "tests/kernels_test_gpu_draws"):
+    for name in ("aerie", "tests/mkmodel", "tests/mkhead", "tests/kernels_test_device_ops", "tests/kernels_test_gpu_draws",
+                 "tests/laws_test_row_laws", "tests/laws_test_head_laws"):
         (room / "build" / name).write_text(PROGRAM)
         (room / "build" / name).chmod(0o755)
     return room
@@ -79,10 +80,14 @@ def check_unknown(folder):
 
 
 def check_signals(folder):
-    """What was running ends with the script, and what was known by then is in the two files."""
-    for sleeper, step in (("kernels_test_device_ops", "ops"), ("mkmodel", "make_q4_0")):
+    """What was running ends with the script, also if the signal comes before the script has noted the process; and what was
+    known by then is in the two files."""
+    slow = Path(folder) / "slow"
+    slow.write_text("set -T\ntrap 'case $BASH_COMMAND in running=?!) sleep 0.5 ;; esac' DEBUG\n")
+    for sleeper, step, how in (("kernels_test_device_ops", "ops", {}), ("mkmodel", "make_q4_0", {}),
+                               ("kernels_test_device_ops", "ops", {"BASH_ENV": str(slow)})):
         room = room_of(folder)
-        process = begin(room, STEPS="facts ops", SLEEPER=sleeper)
+        process = begin(room, STEPS="facts ops", SLEEPER=sleeper, **how)
         pid = wait_for(room / "pid", process)
         process.send_signal(signal.SIGTERM)
         said = process.communicate()[0]
@@ -111,6 +116,19 @@ def check_head(folder):
         lines = [line for line in asked(room).splitlines() if what in line and "--device emu" in line]
         assert lines and all(f"-md {room}/head.gguf" in line for line in lines), f"{what}: {lines}: {said}"
     assert "0 answers differ" in said or "0 of 1 answers differ" in said, said
+
+
+def check_samples(folder):
+    """Long laws run as a sample, and where the device is fast once more without; others as they are."""
+    for size, n_head in (("tiny", 1), ("large", 2)):
+        room = room_of(folder)
+        process = begin(room, STEPS="laws drafters", SIZE=size, MODEL="none")
+        said = process.communicate()[0]
+        lines = asked(room).splitlines()
+        heads = [line for line in lines if line.startswith("laws_test_head_laws")]
+        sampled = [" every 6 sample " in line for line in heads]
+        assert sampled == [True, False][:n_head], f"{size}: {heads}: {said}"
+        assert [line.strip() for line in lines if "row_laws" in line] == ["laws_test_row_laws"], f"{size}: {lines}"
 
 
 def check_pack(folder, aerie, mkmodel):
@@ -147,6 +165,7 @@ def main():
         check_signals(folder)
         check_minutes(folder)
         check_head(folder)
+        check_samples(folder)
         check_pack(folder, *(Path(p).resolve() for p in sys.argv[1:3]))
 
 
