@@ -72,7 +72,8 @@ AE_DEV bool beats(float v, uint32_t i, float w, uint32_t j)
     return v > w || (!(v < w) && i < j);
 }
 
-/* Marks the n_used of n scores (at `score`) that are taken first, and lists them in that order. */
+/* Marks the n_used of n scores (at `score`) that are taken first, and lists them in that order. Lane l reads scores l, l + 32,
+ * ... only, which need no barrier if it wrote them itself. */
 AE_DEV void choose(uint8_t *s, uint32_t score, uint32_t n, uint32_t n_used)
 {
     const uint32_t lane = ae_thread() % 32;
@@ -109,7 +110,6 @@ AE_DEV void drop_groups(const ae_routing &r, uint8_t *s)
         }
         store_f(s + SUM_AT(g), n > 1 ? first + second : first);
     }
-    ae_sync_warp();
     choose(s, SUM_AT(0), r.n_groups, r.n_groups_used);
     for (uint32_t e = lane; e < r.n_experts; e += 32)
         if (!is_chosen(s, e / n)) store_f(s + SCORE_AT(e), -INFINITY);
@@ -121,14 +121,13 @@ AE_DEV void rate(const ae_gpu_route_args &a, float *logits, uint8_t *s)
 {
     const ae_routing &r = a.routing;
     const uint32_t n = r.n_experts, lane = ae_thread() % 32;
-    for (uint32_t e = lane; e < n; e += 32) {
+    for (uint32_t e = lane; e < n; e += 32) { /* the lane that reads these again first, here and in softmax, is this one */
         float v = logits[e];
         if (a.router_scale != 0.0f) v *= a.router_scale;
         store_f(s + SCORE_AT(e), v);
         store_f(s + P_AT(e), r.gate == AE_GATE_SIGMOID ? 1.0f / (1.0f + ae_expf(-v))
                              : r.gate == AE_GATE_SQRT_SOFTPLUS ? sqrtf(ae_softplusf(v)) : v);
     }
-    ae_sync_warp();
     if (r.gate == AE_GATE_SOFTMAX) softmax(s, false, n);
     for (uint32_t e = lane; e < n; e += 32) {
         const float p = load_f(s + P_AT(e));
