@@ -8,7 +8,7 @@
 void ae_engine_rows_clear(ae_engine *e)
 {
     ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_CLEAR}, NULL);
-    e->n_rows = e->n_out = e->n_given = 0;
+    e->n_rows = e->n_out = e->n_given = e->n_waves = 0;
     e->best.wanted = e->best.ran = 0;
     if (e->best.noisy) memset(e->best.noise, 0, e->options.n_seqs * sizeof *e->best.noise);
     e->best.noisy = e->best.ran_noisy = false;

@@ -28,7 +28,7 @@ typedef enum ae_command_kind {
     AE_COMMAND_JOIN,     /* a: first row; b: rows, which see each other */
     AE_COMMAND_MODE,     /* a: experts + 1, or 0 for no mode; b: the number of its adapter + 1, or 0; n: the AE_LACKS_ bits of
                           * layers */
-    AE_COMMAND_PASS,     /* a: number of best candidates of a row that are sent instead of logits, or 0 */
+    AE_COMMAND_PASS,     /* a: number of best candidates of a row that are sent instead of logits, or 0; b: waves of rows */
     AE_COMMAND_ADAPT,    /* a, b: scope, low half first; n: pairs of an adapter's number and the bits of its scale */
     AE_COMMAND_KEY,      /* as AE_COMMAND_ADAPT */
     AE_COMMAND_TRUNCATE, /* a: positions; result: where the sequence landed, as in the next two */

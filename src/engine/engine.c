@@ -675,10 +675,11 @@ aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
     if (!e->n_rows) return AERIE_OK;
     const bool held = ae_commands_hold(e->options.commands);
     e->group_status = AERIE_OK;
+    e->n_waves = least(e->n_waves, ae_engine_most_waves(e));
     e->best.ran = e->best.wanted;
     e->best.ran_noisy = e->best.ran && e->best.noisy;
     if (e->best.ran_noisy) ae_commands_put_noise(e);
-    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_PASS, .a = e->best.ran}, NULL);
+    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_PASS, .a = e->best.ran, .b = e->n_waves}, NULL);
     ae_commands_send(e->options.commands);
     ae_pool_hold(e->options.pool); /* engines that share threads run one at a time */
     const aerie_status status = run_pass(e, error);

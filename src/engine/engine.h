@@ -88,6 +88,12 @@ void ae_engine_expect(ae_engine *engine, uint32_t n_best);
 /* Declares, before that, that a sequence's rows are drawn by noise alone, for which one best candidate is enough. */
 void ae_engine_expect_noise(ae_engine *engine, uint32_t seq, const ae_noise *noise);
 
+/* Returns into how many waves the rows added so far can be cut; 1: none, as in all but pipelines. */
+uint32_t ae_engine_most_waves(const ae_engine *engine);
+/* Runs the pass being built in n waves of rows, or in as many as it can be cut into, which follow each other through the stages
+ * of a pipeline. The results are the same. Holds until ae_engine_rows_clear. */
+void ae_engine_cut(ae_engine *engine, uint32_t n);
+
 typedef enum ae_export {
     AE_EXPORT_NONE,
     AE_EXPORT_LAST, /* logits of the last row */

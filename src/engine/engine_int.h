@@ -90,6 +90,7 @@ struct ae_engine {
     ae_block_group group; /* set on a rank in a group; otherwise NULLs */
     aerie_status group_status; /* on ranks that follow: status of the pass before its logits were sent */
     uint32_t number;     /* index among the engines of options.commands */
+    uint32_t n_waves;    /* of the pass being built; at most 1: all its rows run together */
     uint32_t n_ahead;    /* in a pipeline: passes since rank 0 last waited for the other stages */
     ae_engine_saving saving;
     ae_engine_best best;

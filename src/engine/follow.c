@@ -350,7 +350,9 @@ static aerie_status do_engine(follower *f, ae_engine *e, aerie_error *error)
     case AE_COMMAND_PASS:
         if (f->at.a > AE_BEST_MOST || (f->at.a && !ae_engine_best_room(f->net->ranks)))
             return impossible(f, "candidates", f->at.a, error);
+        if (f->at.b > ae_engine_most_waves(e)) return impossible(f, "waves", f->at.b, error);
         e->best.wanted = f->at.a;
+        ae_engine_cut(e, f->at.b);
         return ae_engine_pass(e, error);
     case AE_COMMAND_LOGITS:
         if (!e->best.ran) return impossible(f, "logits after", e->best.ran, error);

@@ -341,7 +341,7 @@ static void end_stream(ae_engine *e)
 
 /* Sends the stream, and whatever else later layers read, from one stage, each of whose ranks has all of it, to some ranks of
  * others. */
-static void hand_on(ae_engine *e, ae_engine_device *d, uint32_t from, ae_receivers to)
+static void hand_on(ae_engine *e, const ae_block *b, uint32_t from, ae_receivers to)
 {
     const ae_ranks *ranks = e->net->ranks;
     const ae_hparams *h = &e->net->model->hparams;
@@ -350,17 +350,17 @@ static void hand_on(ae_engine *e, ae_engine_device *d, uint32_t from, ae_receive
     ae_block_slices rows[4];
     uint32_t n = 0;
     if (from != ranks->stage && !ae_receives(to, ranks->own)) return;
-    if (from == ranks->stage) ae_forward_vouch(e, d);
-    rows[n++] = (ae_block_slices){.rows = d->block.x, .stride = n_embd};
-    if (n_streams) rows[n++] = (ae_block_slices){.rows = d->block.streams, .stride = (size_t)n_streams * n_embd};
-    if (h->n_banks) rows[n++] = (ae_block_slices){.rows = d->block.banks, .stride = (size_t)h->n_banks * n_embd};
+    if (from == ranks->stage) ae_forward_vouch(e, e->out); /* the only device of a rank */
+    rows[n++] = (ae_block_slices){.rows = b->x, .stride = n_embd};
+    if (n_streams) rows[n++] = (ae_block_slices){.rows = b->streams, .stride = (size_t)n_streams * n_embd};
+    if (h->n_banks) rows[n++] = (ae_block_slices){.rows = b->banks, .stride = (size_t)h->n_banks * n_embd};
     if (h->recur.kind == AE_RECUR_WKV7)
-        rows[n++] = (ae_block_slices){.rows = ae_block_first_values(&d->recur), .stride = n_embd};
+        rows[n++] = (ae_block_slices){.rows = ae_block_first_values(b->recur), .stride = n_embd};
     for (uint32_t i = 0; i < n; i++) {
         ae_ranks_handed(ranks, from, (uint32_t)rows[i].stride, &parts[i]);
-        rows[i].n_rows = e->n_rows, rows[i].slices = &parts[i], rows[i].n = 1;
+        rows[i].n_rows = b->n_rows, rows[i].slices = &parts[i], rows[i].n = 1;
     }
-    ae_block_gather(&e->group, d->backend->ops, d->stream, rows, n, to);
+    ae_block_gather(&e->group, b->ops, b->stream, rows, n, to);
 }
 
 /* Nobody reads the output of a pass without logits and taps, so rank 0 does not wait for it, and begins the next pass while
@@ -376,14 +376,14 @@ static bool runs_ahead(ae_engine *e)
 
 /* Before layer `at` (n_layers: the output): sends the stream to the stage that owns it, and to rank 0 if a tap reads it
  * there. */
-static void enter_rank(ae_engine *e, ae_engine_device *d, uint32_t at)
+static void enter_rank(ae_engine *e, const ae_block *b, uint32_t at)
 {
     const ae_ranks *ranks = e->net->ranks;
     const uint32_t to = ae_ranks_stage(ranks, at), from = at ? ae_ranks_stage(ranks, at - 1) : 0;
     bool tapped = false;
-    if (at && from != to) hand_on(e, d, from, ae_ranks_of(ranks, to)); /* all ranks compute the start of the stream */
+    if (at && from != to) hand_on(e, b, from, ae_ranks_of(ranks, to)); /* all ranks compute the start of the stream */
     for (uint32_t i = 0; i < e->options.n_taps; i++) tapped |= e->options.taps[i] == at;
-    if (at && tapped && to) hand_on(e, d, to, ae_to_first());
+    if (at && tapped && to) hand_on(e, b, to, ae_to_first());
 }
 
 /* ---- Runs ---------------------------------------------------------------------------------------------------------- */
@@ -395,6 +395,126 @@ static bool has_first_mixer(const ae_engine *e, uint32_t i_device, uint32_t begi
     uint32_t i = 0;
     while (i < e->net->model->hparams.n_layers && e->net->split.mixer[i] != i_device) i++;
     return i < e->net->model->hparams.n_layers && 2 * i >= begin && 2 * i < end;
+}
+
+/* The places of the rows in layers with and without a window. */
+typedef struct layer_places {
+    const ae_places *windowed, *flat;
+    bool source_alone; /* all rows belong to the source */
+} layer_places;
+
+/* Runs the halves [begin, end) of layers, without the output, for the rows of this block. */
+static void run_layers(ae_engine *e, ae_engine_device *d, const ae_block *rows, const layer_places *places, uint32_t begin,
+                       uint32_t end)
+{
+    const ae_net *net = e->net;
+    const ae_hparams *h = &net->model->hparams;
+    const bool narrow = is_narrow(e);
+    ae_block block = *rows;
+    for (uint32_t i = begin; i < end && i < 2 * h->n_layers; i++) {
+        const ae_layer_spec *spec = &net->model->layers[i / 2].spec;
+        block.places = spec->window ? places->windowed : places->flat;
+        block.lacks = e->mode ? e->mode->lacks[i / 2] : 0;
+        if (i % 2 == 0 && net->ranks) enter_rank(e, &block, i / 2);
+        if (i % 2 == 0 && h->hyper && is_tapped(e, i / 2)) ae_block_hyper_mean(&block);
+        if (i % 2 == 0) tap(e, d, i / 2);
+        if (places->source_alone) {
+            if (i % 2 == 0 && ae_ranks_has(net->ranks, i / 2)) ae_block_source(&block, spec, &net->layers[i / 2]);
+            continue;
+        }
+        if (i + 2 == 2 * h->n_layers) block.fills = narrow && !e->n_out;
+        if (i + 1 == 2 * h->n_layers && narrow) {
+            if (!e->n_out) continue;
+            gather_outputs(e);
+            block.x = e->x_out, block.n_rows = e->n_out, block.adapted = &d->adapted_out;
+        }
+        if (ae_ranks_has(net->ranks, i / 2)) (i % 2 ? ae_block_ffn : ae_block_mixer)(&block, spec, &net->layers[i / 2]);
+        if (i % 2 && i / 2 < h->n_deepstack) add_deep(e, d, i / 2);
+    }
+}
+
+/* ---- Waves --------------------------------------------------------------------------------------------------------- */
+
+uint32_t ae_engine_most_waves(const ae_engine *e)
+{
+    const ae_ranks *ranks = e->net->ranks;
+    const ae_hparams *h = &e->net->model->hparams;
+    if (!ranks || ranks->n_stages < 2 || !e->n_out || e->options.n_taps || e->state) return 1;
+    if (e->mode || e->n_given || e->grouped || e->options.max_rank) return 1;
+    /* arrays of rows besides the stream's, which a wave would have to find its part of */
+    const bool more = ae_model_n_streams(h) || h->n_banks || h->adds_start || h->crosses || h->n_embd_layer || h->adapters.n ||
+                      h->index.n_heads || h->compress.widest || h->memory.n_heads || h->encoder || h->n_deepstack;
+    return more ? 1 : e->n_rows;
+}
+
+void ae_engine_cut(ae_engine *e, uint32_t n)
+{
+    e->n_waves = n;
+}
+
+/* The rows of one wave. */
+typedef struct wave {
+    ae_block block;
+    ae_places windowed, flat, parts;
+    layer_places places;
+    float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES];
+} wave;
+
+static ae_places places_from(const ae_places *all, uint32_t first, uint32_t n)
+{
+    ae_places p = *all; /* rows name pages and positions, not each other */
+    p.n_rows = n;
+    p.seq += first, p.pos += first, p.slot += first, p.n_inplace += first, p.path += (size_t)first * p.path_stride;
+    return p;
+}
+
+static void take_wave(const ae_engine *e, const ae_block *all, const layer_places *places, uint32_t i, wave *w)
+{
+    const ae_hparams *h = all->h;
+    const uint32_t first = (uint32_t)((uint64_t)e->n_rows * i / e->n_waves);
+    const uint32_t n = (uint32_t)((uint64_t)e->n_rows * (i + 1) / e->n_waves) - first;
+    w->windowed = places_from(places->windowed, first, n);
+    w->flat = places_from(places->flat, first, n);
+    w->parts = places_from(all->part_places, first, n);
+    w->places = (layer_places){&w->windowed, &w->flat, false};
+    w->block = *all;
+    w->block.n_rows = n;
+    w->block.x += (size_t)first * h->n_embd;
+    w->block.part_places = &w->parts;
+    w->block.tokens += first;
+    if (all->q_scale) w->block.q_scale += first;
+    for (uint32_t k = 0; k < h->n_ropes; k++) {
+        w->cos[k] = all->cos[k] + (size_t)first * (h->ropes[k].n_rot / 2);
+        w->sin[k] = all->sin[k] + (size_t)first * (h->ropes[k].n_rot / 2);
+    }
+    w->block.cos = w->cos, w->block.sin = w->sin;
+}
+
+/* Runs the layers on one wave of rows after another, so that a stage computes a wave while the next stage computes the one
+ * before. A row's keys and values are in the cache before later rows read them, and scratch is used within a half of a layer
+ * only. Stage 0 receives a wave as soon as all other stages may hold one: a send may last until it is received, and each stage
+ * would otherwise wait for the next. */
+static void run_waves(ae_engine *e, ae_engine_device *d, const ae_block *all, const layer_places *places)
+{
+    const ae_ranks *ranks = e->net->ranks;
+    const uint32_t n_layers = all->h->n_layers;
+    uint32_t own = ranks->stage ? n_layers : 0, late = 0; /* stage 0: its layers; the stages after it that have any */
+    while (!ranks->stage && own < n_layers && !ae_ranks_stage(ranks, own)) own++;
+    for (uint32_t i = own; i < n_layers; i++) late += i == own || ae_ranks_stage(ranks, i) != ae_ranks_stage(ranks, i - 1);
+    (void)runs_ahead(e);
+    for (uint32_t i = 0; i < e->n_waves + late; i++) {
+        wave w;
+        if (i < e->n_waves) {
+            take_wave(e, all, places, i, &w);
+            run_layers(e, d, &w.block, &w.places, 0, 2 * own);
+        }
+        if (i >= late) {
+            wave done;
+            take_wave(e, all, places, i - late, &done);
+            enter_rank(e, &done.block, n_layers);
+        }
+        if (i < e->n_waves) run_layers(e, d, &w.block, &w.places, 2 * own, 2 * n_layers);
+    }
 }
 
 void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
@@ -432,30 +552,15 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
         d->backend->ops->rope_table(d->stream, &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, d->rows.pos, d->rope_freq[i],
                                                                 e->rope_magnitude[i], d->cos[i], d->sin[i],
                                                                 h->ropes[i].every});
-    const bool narrow = is_narrow(e);
     if (!begin) begin_stream(e, d, &block);
-    for (uint32_t i = begin; i < end && i < 2 * h->n_layers; i++) {
-        const ae_layer_spec *spec = &net->model->layers[i / 2].spec;
-        block.places = spec->window ? &places : &flat;
-        block.lacks = e->mode ? e->mode->lacks[i / 2] : 0;
-        if (i % 2 == 0 && net->ranks) enter_rank(e, d, i / 2);
-        if (i % 2 == 0 && h->hyper && is_tapped(e, i / 2)) ae_block_hyper_mean(&block);
-        if (i % 2 == 0) tap(e, d, i / 2);
-        if (source_alone) {
-            if (i % 2 == 0 && ae_ranks_has(net->ranks, i / 2)) ae_block_source(&block, spec, &net->layers[i / 2]);
-            continue;
-        }
-        if (i + 2 == 2 * h->n_layers) block.fills = narrow && !e->n_out;
-        if (i + 1 == 2 * h->n_layers && narrow) {
-            if (!e->n_out) continue;
-            gather_outputs(e);
-            block.x = e->x_out, block.n_rows = e->n_out, block.adapted = &d->adapted_out;
-        }
-        if (ae_ranks_has(net->ranks, i / 2)) (i % 2 ? ae_block_ffn : ae_block_mixer)(&block, spec, &net->layers[i / 2]);
-        if (i % 2 && i / 2 < h->n_deepstack) add_deep(e, d, i / 2);
+    const layer_places layers = {&places, &flat, source_alone};
+    if (e->n_waves > 1) {
+        run_waves(e, d, &block, &layers);
+    } else {
+        run_layers(e, d, &block, &layers, begin, end);
+        if (end > 2 * h->n_layers && net->ranks && net->ranks->n_stages > 1 && runs_ahead(e)) return;
+        if (end > 2 * h->n_layers && net->ranks) enter_rank(e, &block, h->n_layers);
     }
-    if (end > 2 * h->n_layers && net->ranks && net->ranks->n_stages > 1 && runs_ahead(e)) return;
-    if (end > 2 * h->n_layers && net->ranks) enter_rank(e, d, h->n_layers);
     const bool ends = end > 2 * h->n_layers, has_end = ends && ae_ranks_has(net->ranks, h->n_layers);
     if (has_end && h->n_banks) ae_block_banks_end(&block, net->end_score);
     if (has_end && h->n_streams) end_streams(e, d, &block);

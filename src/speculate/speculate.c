@@ -24,6 +24,7 @@ void ae_spec_free(ae_spec *spec)
     ae_token_trie_free(spec->trie);
     ae_free(spec->masked);
     ae_controller_free(&spec->controller);
+    ae_free(spec->waves);
     ae_free(spec->requests);
     ae_free(spec->asked);
     ae_free(spec->chances);
@@ -37,6 +38,17 @@ void ae_spec_free(ae_spec *spec)
     ae_share_free(&spec->share);
     if (spec->drafter) spec->drafter->ops->destroy(spec->drafter);
     ae_free(spec);
+}
+
+/* Lets a pipeline learn in how many waves its passes run. */
+static aerie_status create_waves(ae_spec *spec, aerie_error *error)
+{
+    const ae_ranks *ranks = ae_engine_net(spec->engine)->ranks;
+    if (!ranks || ranks->n_stages < 2) return AERIE_OK;
+    spec->waves = ae_alloc(1, sizeof *spec->waves);
+    if (!spec->waves) return ae_fail_memory(error, "the times of passes", sizeof *spec->waves);
+    spec->waves->n_stages = ranks->n_stages;
+    return AERIE_OK;
 }
 
 aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafter, const ae_spec_options *options,
@@ -80,6 +92,7 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
                                       .n_networks = drafter ? drafter->n_choices : 0,
                                       .n_warm = drafter && drafter->ops->observe ? AE_SPEC_WARM : 0};
     aerie_status status = ae_controller_init(&spec->controller, &co, error);
+    if (status == AERIE_OK) status = create_waves(spec, error);
     if (status == AERIE_OK && ae_engine_net(engine)->model->hparams.denoises) status = ae_denoise_create(spec, error);
     if (status == AERIE_OK) *out = spec;
     else ae_spec_free(spec);
@@ -267,6 +280,18 @@ static uint32_t candidates_wanted(const ae_spec *spec)
     return most;
 }
 
+/* Runs the pass, in a pipeline in as many waves as have been fastest. */
+static aerie_status run_pass(ae_spec *spec, aerie_error *error)
+{
+    const uint32_t n_rows = ae_engine_n_rows(spec->engine), most = ae_engine_most_waves(spec->engine);
+    if (!spec->waves || most < 2) return ae_engine_pass(spec->engine, error);
+    const uint32_t n = ae_waves_choose(spec->waves, n_rows, most);
+    ae_engine_cut(spec->engine, n);
+    AE_TRY(ae_engine_pass(spec->engine, error));
+    ae_waves_saw(spec->waves, n_rows, n, ae_engine_pass_seconds(spec->engine));
+    return AERIE_OK;
+}
+
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error)
 {
     const double begun = ae_time_now();
@@ -279,7 +304,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
         if (spec->slots[i].active && spec->slots[i].n_chain) AE_TRY(add_rows(spec, i, error));
     }
     ae_engine_expect(spec->engine, candidates_wanted(spec));
-    AE_TRY(ae_engine_pass(spec->engine, error));
+    AE_TRY(run_pass(spec, error));
     const double seconds = wait_least(spec, ae_engine_pass_seconds(spec->engine));
     const double share = seconds / (spec->n_active ? spec->n_active : 1);
     if (spec->round.prompts) ae_spec_saw_prompts(spec, ae_engine_n_rows(spec->engine), seconds);

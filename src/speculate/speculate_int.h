@@ -8,6 +8,7 @@
 #define AE_SPECULATE_SPECULATE_INT_H
 
 #include "speculate/constrained.h"
+#include "speculate/control/waves.h"
 #include "speculate/speculate.h"
 
 typedef struct spec_slot {
@@ -65,6 +66,7 @@ struct ae_spec {
     ae_drafter *drafter;
     ae_spec_options options;
     ae_controller controller;
+    ae_waves *waves; /* NULL: the model does not run in a pipeline */
     struct ae_denoiser *denoiser; /* denoise.h; NULL: the model generates from left to right */
     const ae_vocab *vocab;
     uint32_t n_ctx, n_slots, n_active;

@@ -84,17 +84,18 @@ static void run(bench *b)
 {
     aerie_error error = {0};
     ae_engine_expect(b->engine, 3);
+    ae_engine_cut(b->engine, 3); /* in a pipeline alone */
     need(ae_engine_pass(b->engine, &error), &error);
     if (ae_engine_n_rows(b->engine) % 2) (void)ae_engine_logits(b->engine, 0); /* all rows have some */
 }
 
 #include "story.inc"
 
-static void open_rank(bench *b, uint32_t rank)
+static void open_rank(bench *b, uint32_t rank, uint32_t n_stages)
 {
     aerie_error error = {0};
     b->tape.comm.ops = &ops, b->tape.comm.rank = rank, b->tape.comm.n_ranks = 2;
-    need(ae_ranks_create(&b->map, b->model, &b->tape.comm, AE_RANKS_SPLIT, NULL, &error), &error);
+    need(ae_ranks_create(&b->map, b->model, &b->tape.comm, n_stages, NULL, &error), &error);
     need(ae_net_create(&b->net, b->model, b->backend, &(ae_load_options){.n_threads = 1, .ranks = b->map}, &error), &error);
 }
 
@@ -127,7 +128,8 @@ static void record(bench *b)
     int32_t tokens[N_CTX];
     need(ae_commands_open(&b->commands, &b->tape.comm, &error), &error);
     const ae_engine_options o = {.n_ctx = N_CTX, .n_seqs = 2, .n_threads = 1, .n_batch = N_BATCH, .n_outputs = N_BATCH,
-                                 .n_records = 8, .n_snapshots = 3, .n_windows = 2, .n_taps = 1, .commands = b->commands};
+                                 .n_records = 8, .n_snapshots = 3, .n_windows = 2, .n_taps = b->map->n_stages == 1,
+                                 .commands = b->commands};
     need(ae_engine_create(&b->engine, b->net, &o, &error), &error);
     for (uint32_t k = 0; k < 2; k++) go_on(b, (const uint32_t[]){0, 1}, 2, 20);
     draft(b, 0, 5);
@@ -176,7 +178,7 @@ static void damage(const tape *from, tape *to, uint64_t *seed)
             to->frames[at][i] = (uint32_t)(mk_random(seed) % 20);
 }
 
-static void damage_frames(const char *arch, int n)
+static void damage_frames(const char *arch, uint32_t n_stages, int n)
 {
     aerie_error error = {0};
     bench told = {0}, b = {0};
@@ -187,9 +189,9 @@ static void damage_frames(const char *arch, int n)
     need(ae_model_load(&b.model, path, NULL, &error), &error);
     need(ae_backend_open(&b.backend, "cpu", NULL, &error), &error);
     told.model = b.model, told.backend = b.backend;
-    open_rank(&told, 0);
+    open_rank(&told, 0, n_stages);
     record(&told);
-    open_rank(&b, 1);
+    open_rank(&b, 1, n_stages);
     for (int i = -1; i < n; i++) {
         if (i < 0) memcpy(b.tape.frames, told.tape.frames, sizeof b.tape.frames), b.tape.n = told.tape.n;
         else damage(&told.tape, &b.tape, &seed);
@@ -219,8 +221,43 @@ static void test_damaged_frames(void **state)
     (void)state;
     const char *said = getenv("AERIE_TEST_FRAMES");
     const int n = said ? atoi(said) : 4000 / (AE_TEST_EVERY < 40 ? AE_TEST_EVERY : 40);
-    damage_frames("qwen35", n / 2);
-    damage_frames("gemma3", n / 2); /* rows see each other */
+    damage_frames("qwen35", AE_RANKS_SPLIT, n / 3);
+    damage_frames("gemma3", AE_RANKS_SPLIT, n / 3); /* rows see each other */
+    damage_frames("llama", 2, n / 3);               /* rows in waves */
+}
+
+/* A pass in more waves than it has rows, or in waves where there are no stages, is refused. */
+static void test_waves(void **state)
+{
+    (void)state;
+    for (uint32_t n_stages = 1; n_stages <= 2; n_stages++) {
+        aerie_error error = {0};
+        bench told = {0}, b = {0};
+        uint32_t at = 0, *words;
+        snprintf(path, sizeof path, "%s/m.gguf", folder);
+        need(mkarch_write(mkarch_find("llama"), true, path, &error), &error);
+        need(ae_model_load(&b.model, path, NULL, &error), &error);
+        need(ae_backend_open(&b.backend, "cpu", NULL, &error), &error);
+        told.model = b.model, told.backend = b.backend;
+        open_rank(&told, 0, n_stages);
+        record(&told);
+        open_rank(&b, 1, n_stages);
+        memcpy(b.tape.frames, told.tape.frames, sizeof b.tape.frames), b.tape.n = told.tape.n;
+        words = b.tape.frames[1] + 1; /* the first one creates the engine */
+        while (words[at] != AE_COMMAND_PASS) at += 7 + words[at + 6];
+        assert_true(at + 7 < WORDS);
+        assert_int_equal(words[at + 4], n_stages > 1 ? 3 : 1);
+        words[at + 4] = n_stages > 1 ? 41 : 2; /* of 40 rows */
+        need(ae_commands_open(&b.commands, &b.tape.comm, &error), &error);
+        assert_int_equal(ae_commands_follow(b.commands, b.net, 1, &error), AERIE_ERROR_INTERNAL);
+        assert_non_null(strstr(error.text, "waves"));
+        ae_commands_close(b.commands);
+        close_rank(&b);
+        close_rank(&told);
+        ae_backend_close(b.backend);
+        ae_model_free(b.model);
+        unlink(path);
+    }
 }
 
 static void *step(void *context)
@@ -241,7 +278,7 @@ static void test_two_threads(void **state)
     need(mkarch_write(mkarch_find("llama"), true, path, &error), &error);
     need(ae_model_load(&b.model, path, NULL, &error), &error);
     need(ae_backend_open(&b.backend, "cpu", NULL, &error), &error);
-    open_rank(&b, 0);
+    open_rank(&b, 0, AE_RANKS_SPLIT);
     need(ae_commands_open(&b.commands, &b.tape.comm, &error), &error);
     const ae_engine_options o = {.n_ctx = N_CTX, .n_seqs = 1, .n_threads = 1, .n_batch = N_BATCH, .commands = b.commands};
     need(ae_engine_create(&b.engine, b.net, &o, &error), &error);
@@ -280,6 +317,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_damaged_frames),
+        cmocka_unit_test(test_waves),
         cmocka_unit_test(test_two_threads),
     };
     return cmocka_run_group_tests(tests, make, drop);
