@@ -37,6 +37,16 @@ for how in "--temp 0" "--temp 0.9 --seed 3" "--temp 1.1 --seed 5 --top-k 0 --top
         cmp -s "$dir/one" "$dir/many" || { echo "$how, $what: other ids"; head -3 "$dir/err"; bad=1; }
     done
 done
+# several texts at once, whose rows go through the stages in waves
+for i in 1 2 3 4 5 6; do seq -s " " "$i" "$((8 * i + 20))"; done > "$dir/texts"
+timeout 300 "$aerie" run "$dir/a.gguf" -q -t 1 --ids -n 24 -np 6 --prompts-file "$dir/texts" --temp 0 > "$dir/one" 2> "$dir/err"
+[ "$(grep -c . "$dir/one")" -ge 6 ] || { echo "six texts give nothing"; head -3 "$dir/err"; bad=1; }
+for what in "3 pipeline" "4 2x2"; do
+    # shellcheck disable=SC2086
+    set -- $what
+    start "$1" -np 6 --prompts-file "$dir/texts" --temp 0 --machines "$2" > "$dir/many"
+    cmp -s "$dir/one" "$dir/many" || { echo "six texts, $what: other ids"; head -3 "$dir/err"; bad=1; }
+done
 # what drafts lies on the first process alone: a head, and the model's own block
 tools=$(dirname "$mkmodel")
 "$tools/mkhead" --kind eagle3.1 "$dir/a.gguf" "$dir/head.gguf" > /dev/null 2>&1 || { echo "mkhead failed"; bad=1; }
