@@ -35,7 +35,7 @@ static aerie_status check_output(const ae_convert *c)
     static const char *const beside_tensors[] = {
         "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.txt", "generation_config.json",
         "added_tokens.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json", "1_Pooling/config.json",
-        "processor_config.json", "preprocessor_config.json"};
+        "processor_config.json", "preprocessor_config.json", "joint_head_config.json", "joint_head.safetensors"};
     for (size_t i = 0; i < sizeof beside_tensors / sizeof *beside_tensors && !read; i++) {
         char *path = ae_convert_path_in(c, beside_tensors[i]);
         if (!path) return ae_convert_no_memory(c, "a path");
@@ -102,6 +102,7 @@ void ae_convert_free(ae_convert *c)
     ae_free(c->items);
     ae_model_free(c->target);
     ae_safetensors_close(c->st);
+    ae_safetensors_close(c->joint);
     json_decref(c->config);
     ae_arena_free(&c->arena);
     ae_free(c);

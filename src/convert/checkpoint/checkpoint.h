@@ -119,6 +119,7 @@ struct ae_convert {
     /* models only; their rotation is in `head` */
     const struct ae_convert_arch *arch;
     ae_convert_model model;
+    ae_safetensors *joint; /* the decision head's file; NULL: none */
 };
 
 /* ---- checkpoint.c: the files, config.json --------------------------------------------------------------- */

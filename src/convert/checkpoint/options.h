@@ -1,11 +1,12 @@
 /* options.h - the options of a conversion (convert/convert.h), and what is detected about each kind of checkpoint.
  * Owns nothing: strings and lists are borrowed from the caller until ae_convert_free. The kinds of checkpoints are drafter
  * heads (head.h, docs/heads.md), encoders (model/encoder.c, docs/embeddings.md), models (model/arch.h, docs/converting.md),
- * their vision encoders (model/mmproj.h, docs/vision.md) and LoRA adapters (model/adapter.c, docs/adapters.md). */
+ * their vision encoders (tower/mmproj.h, docs/vision.md) and LoRA adapters (model/adapter.c, docs/adapters.md). */
 #ifndef AE_CONVERT_CHECKPOINT_OPTIONS_H
 #define AE_CONVERT_CHECKPOINT_OPTIONS_H
 
 #include "convert/checkpoint/head.h"
+#include "model/decision.h"
 
 /* Value of an option; AUTO leaves the decision to the checkpoint. */
 typedef enum ae_convert_choice {
@@ -91,6 +92,7 @@ typedef struct ae_convert_model {
     uint32_t n_chunks;  /* number of small experts in a layer, each of which serves a group of the others; 0: none */
     uint32_t n_groups;  /* number of groups in recurrent layers */
     uint32_t n_ahead;   /* number of MTP blocks to write */
+    ae_decision_hparams decision; /* of the decision head beside the model, or none */
 } ae_convert_model;
 
 #endif

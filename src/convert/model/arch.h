@@ -69,6 +69,7 @@ enum {
     AE_ARCH_OWN_HEADS = 1 << 8,  /* more_keys writes head_count_kv, key_length and value_length */
     AE_ARCH_AHEAD = 1 << 9,      /* other programs load files with MTP blocks */
     AE_ARCH_DENOISES = 1 << 10,  /* has a mask token, which stands for unknown tokens */
+    AE_ARCH_DECIDES = 1 << 11,   /* has a decision head, and never MTP blocks */
 };
 
 /* The activation of the architecture's feed-forward blocks. */
@@ -95,6 +96,8 @@ typedef struct ae_convert_arch {
     aerie_status (*begin)(ae_convert *c); /* called before sizes are read, or NULL */
     aerie_status (*more_keys)(ae_convert_keys *k, const ae_convert *c); /* NULL: none */
     aerie_status (*more_tensors)(ae_convert *c, uint32_t layer);
+    aerie_status (*finish)(ae_convert *c); /* plans what belongs to no layer, or NULL */
+    const char *systemone; /* template of a decision head's prompts, unless the folder has one; NULL: none */
 } ae_convert_arch;
 
 /* Returns row i of the table; NULL: there are no more. */
@@ -184,6 +187,14 @@ aerie_status ae_convert_tensors_plamo2(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_begin_talkie(ae_convert *c);
 aerie_status ae_convert_keys_talkie(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_talkie(ae_convert *c, uint32_t layer);
+
+/* decision.c */
+extern const char ae_convert_systemone_clef[];
+/* Finds whether the folder has a decision head. IO: it has only one of the head's two files. */
+aerie_status ae_convert_has_decision(ae_convert *c, bool *has);
+aerie_status ae_convert_begin_clef(ae_convert *c);
+aerie_status ae_convert_finish_clef(ae_convert *c);
+aerie_status ae_convert_keys_clef(ae_convert_keys *k, const ae_convert *c);
 
 /* t5.c */
 aerie_status ae_convert_keys_t5(ae_convert_keys *k, const ae_convert *c);

@@ -205,7 +205,10 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
     const json_t *classes = json_object_get(c->config, "architectures");
     const char *class = json_string_value(json_is_array(classes) ? json_array_get(classes, 0) : classes);
+    bool decides = false;
     *mine = (class || c->config) && is_model(c);
+    if (*mine) AE_TRY(ae_convert_has_decision(c, &decides));
+    if (decides) class = "ClefModel";
     if (*mine && !class)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'architectures' names no class, such as [\"LlamaForCausalLM\"]: the "
                        "model's README or the one that it was made from says which", c->config_path);
@@ -565,6 +568,7 @@ static aerie_status model_plan(ae_convert *c)
     for (const ae_convert_rule *r = ae_convert_global_rules; r->from; r++) AE_TRY(ae_convert_apply(c, r, "", ""));
     AE_TRY(ae_convert_plan_rope(c));
     for (uint32_t i = 0; i < c->model.n_layers; i++) AE_TRY(plan_layer(c, i));
+    if (c->arch->finish) AE_TRY(c->arch->finish(c));
     AE_TRY(ae_convert_plan_ahead(c));
     warn_of_head(c);
     return check_unused(c);

@@ -49,6 +49,7 @@ void ae_convert_count_ahead(ae_convert *c)
 {
     char block[32];
     uint32_t n = 0;
+    if (c->arch->flags & AE_ARCH_DECIDES) return;
     if (is_apart(c)) {
         n = !look_in(c, "mtp.layers.1.", "input_layernorm.weight"); /* a block with two layers is another kind of model */
     } else {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "convert/model/arch.h"
 #include "convert/model/vocab.h"
 
 enum { MAX_TEMPLATES = 32, NAME_BYTES = 41 };
@@ -121,6 +122,8 @@ aerie_status ae_convert_put_templates(const ae_convert *c, ae_gguf_writer *out, 
 {
     templates t = {.n = 0};
     aerie_status status = find_all(c, &t, config);
+    if (status == AERIE_OK && c->arch && c->arch->systemone)
+        status = add(c, &t, "systemone", strlen("systemone"), c->arch->systemone, strlen(c->arch->systemone));
     for (size_t i = 0; i < t.n; i++) {
         char key[96] = "tokenizer.chat_template";
         const bool is_default = strcmp(t.items[i].name, "default") == 0;

@@ -2,7 +2,7 @@
  * Sources: the models' code in transformers for the names in a checkpoint, and llama.cpp's converters for those in a file. */
 #include <string.h>
 
-#include "convert/model/mmproj.h"
+#include "convert/tower/mmproj.h"
 
 #define END {NULL, NULL, AE_MMPROJ_PLAIN, false}
 #define PLAIN(from, to) {from, to, AE_MMPROJ_PLAIN, false}

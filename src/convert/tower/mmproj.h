@@ -1,11 +1,11 @@
 /* mmproj.h - tables for vision encoders in Hugging Face folders: the encoder of each class, and the names of its tensors in an
- * mmproj file. Private to src/convert/model.
+ * mmproj file. Private to src/convert/tower.
  * Prefixes that depend on class and version are first replaced: names of the encoder begin with "tower.", names of the
  * projector with "projector.". A rule renames one tensor, with .weight and with .bias unless it is exact; rules for absent
  * tensors are skipped, because binding the new file shows what is missing. Sources: the models' own code in transformers; names
  * and keys of mmproj files as llama.cpp reads them. */
-#ifndef AE_CONVERT_MODEL_MMPROJ_H
-#define AE_CONVERT_MODEL_MMPROJ_H
+#ifndef AE_CONVERT_TOWER_MMPROJ_H
+#define AE_CONVERT_TOWER_MMPROJ_H
 
 #include "convert/checkpoint/checkpoint.h"
 

@@ -4,7 +4,7 @@
  * (engine/tower/), or the text model of the same folder (model.c). Invariants: every tensor of encoder and projector is
  * written, or refused by name, and the new file binds like any mmproj file before it gets its final name. Sources: as in
  * mmproj.h. */
-#include "convert/model/mmproj.h"
+#include "convert/tower/mmproj.h"
 
 #include <math.h>
 #include <stdio.h>
