@@ -17,6 +17,7 @@ typedef struct ae_binder {
     uint32_t n_specs;
     const char *blocks; /* how the names of a layer's tensors begin; NULL: "blk" */
     char key[96]; /* the key that was looked up last */
+    char *unread; /* as in ae_model_options */
 } ae_binder;
 
 static inline const char *ae_bind_prefix(const ae_binder *b)

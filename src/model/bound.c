@@ -2,6 +2,7 @@
  *
  * If a tensor of a layer that runs, or of no layer, is not read, the program that wrote the file would compute something that
  * aerie does not. So there must be no such tensor, except for those in the lists below, which change nothing. */
+#include <stdio.h>
 #include <string.h>
 
 #include "model/bind.h"
@@ -135,6 +136,7 @@ aerie_status ae_bind_end(const ae_binder *b, const ae_layer *layers, uint32_t fi
                                      : block < (int)first || block >= (int)(first + n);
         if (other) continue;
         if (block >= 0 && is_harmless_in(b->arch, &layers[block - (int)first], block, part)) continue;
+        if (b->unread) snprintf(b->unread, AE_MODEL_UNREAD, "%.*s", (int)t->name.n, t->name.data);
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: nothing reads tensor %.*s: in architecture %s aerie knows no "
                        "such part%s, so it would not compute what the file says", ae_gguf_path(b->gguf),
                        (int)(t->name.n < 100 ? t->name.n : 100), t->name.data, b->arch->name,

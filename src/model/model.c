@@ -637,7 +637,7 @@ static aerie_status check_blocks(const ae_binder *b, const ae_hparams *h)
 
 static aerie_status bind_model(ae_model *m, const ae_model_options *options, aerie_error *error)
 {
-    ae_binder b = {.gguf = m->gguf, .error = error};
+    ae_binder b = {.gguf = m->gguf, .error = error, .unread = options->unread};
     ae_gguf_string arch = {0}, name = {0};
     AE_TRY(ae_role_need(m->gguf, AE_ROLE_MODEL, error));
     AE_TRY(ae_gguf_get_string(m->gguf, "general.architecture", true, &arch, error));
@@ -709,6 +709,7 @@ aerie_status ae_model_load(ae_model **out, const char *path, const ae_model_opti
     *out = NULL;
     ae_gguf *gguf;
     const ae_model_options how = options ? *options : (ae_model_options){0};
+    if (how.unread) *how.unread = '\0';
     const ae_gguf_options gguf_options = {.index_only = how.no_mmap, .overrides = how.overrides,
                                           .n_overrides = how.n_overrides};
     AE_TRY(ae_gguf_open(&gguf, path, &gguf_options, error));

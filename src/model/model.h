@@ -650,6 +650,8 @@ typedef struct ae_model {
     uint64_t n_params;        /* elements of all tensors; with options.nextn, of those of the MTP blocks */
 } ae_model;
 
+enum { AE_MODEL_UNREAD = 128 };
+
 typedef struct ae_model_options {
     bool no_mmap; /* read only the keys and the list of tensors: tensors have no data in memory */
     /* Load drafters instead of a model: the MTP blocks (the trunk's tensors may be missing, and its weights are NULL), an
@@ -659,6 +661,8 @@ typedef struct ae_model_options {
     const aerie_rope *rope;       /* NULL: as the file says */
     const char *const *overrides; /* [n_overrides] as in ae_gguf_options */
     size_t n_overrides;
+    char *unread; /* [AE_MODEL_UNREAD] NULL, or where to put the name of a tensor that nothing reads, if that is why the file is
+                   * refused; otherwise "" */
 } ae_model_options;
 
 /* Errors: those of ae_gguf_open; UNSUPPORTED: an unknown architecture (the message names it), or a part that aerie does not

@@ -996,7 +996,19 @@ def check(name, args, scratch):
     error = sum((x - y) ** 2 for x, y in zip(a, b)) / sum(y * y for y in b)
     assert error == 0 if same else error < 1e-6, f"{name}: logits differ by {error}"
     print(f"{name} ({config['architectures'][0]}): {len(f.tensors)} tensors, error of logits {error:.1e}", flush=True)
+    if name == "bailingmoe3":
+        check_useless(name, args, folder, config, tensors, "model.layers.0.final_layernorm.weight")
     damage(name, args, folder, scratch, config)
+
+
+def check_useless(name, args, folder, config, tensors, useless):
+    """A tensor that nothing reads is named as the folder has it, also if its name in GGUF ends like another one's."""
+    out = os.path.join(folder, "useless.gguf")
+    write_folder(folder, config, {**tensors, useless: ([64], array("f", [1.0] * 64))}, {})
+    run = convert(args, folder, out)
+    assert run.returncode == 3 and f"tensor {useless} has no use" in run.stderr and not os.path.exists(out), \
+        f"{name}: {run.returncode} {run.stderr}"
+    write_folder(folder, config, tensors, {})
 
 
 def places(value, path=()):

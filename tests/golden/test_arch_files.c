@@ -125,7 +125,11 @@ static void test_unread(void **state)
         const mkscale_options o = {.extra = extras[i].extra, .n_extra = extras[i].n, .first = extras[i].first};
         need(mkarch_write(mkarch_find(extras[i].model), true, path_of("m"), &error), &error);
         need(mkscale_write(&o, path_of("m"), path_of("s"), &error), &error);
-        const aerie_status status = ae_model_load(&model, path_of("s"), NULL, &error);
+        char unread[AE_MODEL_UNREAD] = "?";
+        const aerie_status status = ae_model_load(&model, path_of("s"), &(ae_model_options){.unread = unread}, &error);
+        const bool named = extras[i].text && !strstr(extras[i].text, "has "); /* not for what is wrong with a scale */
+        if (strcmp(unread, named ? extras[i].extra : ""))
+            fail_msg("%s with %s: \"%s\" is unread", extras[i].model, extras[i].extra, unread);
         if (extras[i].text ? status == AERIE_OK || !strstr(error.text, extras[i].text) : status != AERIE_OK)
             fail_msg("%s with %s: %d, %s", extras[i].model, extras[i].extra, (int)status, error.text);
         ae_model_free(model);

@@ -111,10 +111,10 @@ extern const ae_convert_key ae_convert_shared_keys[], ae_convert_expert_keys[];
 /* model.c: applies a rule. in, out: prefixes of the rule's two names. */
 aerie_status ae_convert_apply(ae_convert *c, const ae_convert_rule *r, const char *in, const char *out);
 
-/* mtp.c: counts the MTP blocks to write; adds their tensors; checks that they bind. */
+/* mtp.c: counts the MTP blocks to write; adds their tensors; checks that they bind (unread: as in ae_model_options). */
 void ae_convert_count_ahead(ae_convert *c);
 aerie_status ae_convert_plan_ahead(ae_convert *c);
-aerie_status ae_convert_check_ahead(const ae_convert *c, const char *path, aerie_error *error);
+aerie_status ae_convert_check_ahead(const ae_convert *c, const char *path, char *unread, aerie_error *error);
 
 /* metadata_arch.c */
 aerie_status ae_convert_keys_mistral3(ae_convert_keys *k, const ae_convert *c);

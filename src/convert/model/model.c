@@ -574,14 +574,13 @@ static aerie_status model_plan(ae_convert *c)
     return check_unused(c);
 }
 
-/* Returns the checkpoint's tensor that became the tensor named in a message; NULL: the message names none. */
-static const char *source_of(const ae_convert *c, const char *sentence)
+/* Returns the checkpoint's tensor that became this one; NULL: none did. */
+static const char *source_of(const ae_convert *c, const char *name)
 {
     for (size_t i = 0; i < c->n_items; i++) {
         const ae_convert_item *item = &c->items[i];
         const ae_st_tensor *t = item->parts ? item->parts[0] : item->from;
-        const char *at = t ? strstr(sentence, item->name) : NULL;
-        if (at && (at[strlen(item->name)] == ':' || at[strlen(item->name)] == ' ')) return t->name;
+        if (t && strcmp(item->name, name) == 0) return t->name;
     }
     return NULL;
 }
@@ -591,15 +590,16 @@ static aerie_status model_check(ae_convert *c)
 {
     ae_model *model;
     aerie_error error = {0};
+    char unread[AE_MODEL_UNREAD];
     const char *part = ae_gguf_writer_part(c->writer);
-    aerie_status status = ae_model_load(&model, part, NULL, &error);
+    aerie_status status = ae_model_load(&model, part, &(ae_model_options){.unread = unread}, &error);
     ae_model_free(status == AERIE_OK ? model : NULL);
-    if (status == AERIE_OK) status = ae_convert_check_ahead(c, part, &error);
+    if (status == AERIE_OK) status = ae_convert_check_ahead(c, part, unread, &error);
     if (status == AERIE_OK) return AERIE_OK;
     /* the message without the path, since the file will not exist */
     const char *why = strncmp(error.text, part, strlen(part)) ? error.text : error.text + strlen(part);
     why += strspn(why, ": ");
-    const char *from = strncmp(why, "nothing reads", strlen("nothing reads")) ? NULL : source_of(c, why);
+    const char *from = source_of(c, unread);
     if (from)
         return ae_fail(c->error, status, "%s: tensor %s has no use: %s; --skip leaves it out", c->path, from, why);
     return ae_fail(c->error, status, "%s: what it makes cannot be loaded: %s", c->path, why);

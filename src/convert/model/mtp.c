@@ -99,11 +99,11 @@ aerie_status ae_convert_plan_ahead(ae_convert *c)
     return AERIE_OK;
 }
 
-aerie_status ae_convert_check_ahead(const ae_convert *c, const char *path, aerie_error *error)
+aerie_status ae_convert_check_ahead(const ae_convert *c, const char *path, char *unread, aerie_error *error)
 {
     ae_model *model;
     if (!c->model.n_ahead) return AERIE_OK;
-    AE_TRY(ae_model_load(&model, path, &(ae_model_options){.nextn = true}, error));
+    AE_TRY(ae_model_load(&model, path, &(ae_model_options){.nextn = true, .unread = unread}, error));
     ae_model_free(model);
     return AERIE_OK;
 }
