@@ -4,6 +4,12 @@
  * the last position of a block its compressed row and index key. All of it is in the pages of the KV cache in the position's
  * slot, so drafts, rollback and shared prefixes have it as they have keys and values. Only the compressed rows and index keys
  * in the slots of last positions are ever read.
+ *
+ * So 3 of 4, or 127 of 128, of the slots for compressed rows and index keys are reserved for nothing (docs/loading.md has
+ * figures). A page with one place for each block has to solve this: two drafts at the same last position, siblings in a tree,
+ * have two slots, but would have one place; they need places of their own, one for each draft slot, from which a commit moves
+ * the accepted one. A move then has other places in each kind of layer; saved sequences, copies of shared pages and the lists
+ * of `select` count blocks instead of slots, on all devices; and two pages share a block of 128.
  * Owns nothing. */
 #include "engine/layers/block.h"
 
