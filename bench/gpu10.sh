@@ -137,8 +137,8 @@ ops()
     fi
 }
 
-# sample_of LAW: AERIE_TEST_SAMPLE (tests/support/every.h) with which an emulated GPU takes less than a minute for it. None: laws
-# that AERIE_TEST_EVERY alone makes short.
+# sample_of LAW: AERIE_TEST_SAMPLE (tests/support/every.h) with which an emulated GPU should take a minute for it (measured:
+# head_laws, draft_laws). None: laws that AERIE_TEST_EVERY alone makes short.
 sample_of()
 {
     case $1 in

@@ -37,8 +37,9 @@ pack()
     room=$(mktemp -d) && trap 'rm -rf "$room"' EXIT
     mkdir -p "$room/build/tests" "$room/bench" "$room/models" "$room/docs"
     # the programs that gpu10.sh names, and those of its loops over laws
+    laws=$(sed -n 's/^ *for t in \([a-z_0-9 ]*\); do.*/\1/p' bench/gpu10.sh | tr ' ' '\n' | sed 's/^/tests\/laws_test_/')
     for name in aerie $(grep -o 'BUILD/tests/[a-z_0-9]*[a-z0-9]"' bench/gpu10.sh | cut -d/ -f2- | tr -d '"' | sort -u) \
-        $(sed -n 's/^ *for t in \([a-z_0-9 ]*\); do.*/\1/p' bench/gpu10.sh | tr ' ' '\n' | sed 's/^/tests\/laws_test_/') mma_bench; do
+        $laws mma_bench; do
         if [ -f "$build/$name" ]; then
             strip -o "$room/build/$name" "$build/$name"
             programs+=("$build/$name")
