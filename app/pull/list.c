@@ -55,7 +55,9 @@ static void print_row(const store_entry *e, const char *owner, size_t width)
     strftime(when, sizeof when, "%Y-%m-%d %H:%M", &local);
     if (bytes >= 1e9) snprintf(size, sizeof size, "%.1f GB", bytes / 1e9);
     else snprintf(size, sizeof size, "%.1f MB", bytes / 1e6);
-    app_print("%-*s  %9s  %s  %s%s\n", (int)width, e->source, size, when, owner,
+    const size_t n = strlen(e->source);
+    app_write_escaped(e->source, n); /* the names of folders that other programs made */
+    app_print("%*s  %9s  %s  %s%s\n", (int)(width - n), "", size, when, owner,
               e->whole ? "" : "  (files are missing: pull it again)");
 }
 

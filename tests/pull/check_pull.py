@@ -76,7 +76,7 @@ class Case(unittest.TestCase):
 
     def run_it(self, *words, status=0, **more):
         process = self.start(*words, **more)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
         self.assertEqual(process.returncode, status, f"{words}: {err}{out}")
         process.out, process.err = out, err
         if status:
@@ -239,7 +239,7 @@ class Pull(Case):
         # pulls and removals at once: each ends well, and what is there at the end is whole
         processes = [self.start(*words, "hf:o/r") for _ in range(6) for words in (("pull", "-q"), ("rm", "-q"))]
         for process in processes:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=600)
             self.assertTrue(process.returncode == 0 or "was not pulled" in err, err)
         self.assertEqual(read(self.pull("hf:o/r").out[:-1]), MODEL)
 
@@ -405,6 +405,12 @@ class Names(Case):
         self.assertTrue(all(f["path"].endswith(f["sha256"]) for m in listed for f in m["files"]))
         rows = [line.split() for line in self.run_it("list").out.splitlines()]
         self.assertEqual([(r[0], r[-1]) for r in rows], [("NAME", "SOURCE")] + [(m["name"], "ollama") for m in listed])
+        odd = self.ollama("registry.ollama.ai/me/r\x1b[31md/latest", MODEL + b"5")
+        said = self.run_it("list").out
+        self.assertIn("me/r\\x1b[31md:latest", said)
+        self.assertNotIn("\x1b", said)
+        shutil.rmtree(os.path.join(self.home, ".ollama/models/manifests/registry.ollama.ai/me/r\x1b[31md"))
+        os.remove(odd)
         for m in listed:
             self.assertIn(f"'ollama rm {m['name']}' removes it", self.run_it("rm", m["name"], status=1).err)
         self.assertEqual(self.tree(), before)  # read only
@@ -479,7 +485,7 @@ class Names(Case):
             self.assertEqual(self.run_it("run", *self.RUN, *words).out, expected, words)
         self.assertEqual(self.run_it("run", path, "-p", "a b", *self.RUN, AERIE_MODEL="/none.gguf").out, expected)
         for command in (("perplexity", path, "-p"), ("template", path), ("bench", "speed", path), ("embed", path, "-p", "a")):
-            error = self.start(*command).communicate(timeout=60)[1]
+            error = self.start(*command).communicate(timeout=600)[1]
             self.assertNotIn("takes options only", error)
         text = self.file("text.txt", data=b"a b c " * 200)
         self.run_it("perplexity", path, "-f", text, "-c", "32")
@@ -516,7 +522,7 @@ class Faults(Case):
             if turn == 3:
                 f.faults = []
             process = self.start("pull", "-q", "hf:" + repo, "--stall", "1", "--retries", "2", cache=cache)
-            process.out, process.err = process.communicate(timeout=100)
+            process.out, process.err = process.communicate(timeout=600)
             try:
                 self.check(repo, f, cache, process)
             except AssertionError as error:
@@ -563,7 +569,7 @@ class Faults(Case):
         processes = [self.start("pull", "hf:o/r") for _ in range(4)]
         waited = 0
         for process in processes:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=600)
             self.assertEqual(process.returncode, 0, err)
             self.assertEqual(read(out[:-1]), f.data)
             waited += "waiting for it" in err
@@ -577,7 +583,7 @@ class Faults(Case):
         while not f.requests:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
         self.assertEqual(process.returncode, 130)
         self.assertEqual(self.files(), {})
 
