@@ -156,6 +156,8 @@ typedef struct ae_convert_rename {
 aerie_status ae_convert_read_names(ae_convert *c, const ae_convert_rename *renames, size_t n);
 /* Sorts the entries after their names have changed. FORMAT: two have the same name. */
 aerie_status ae_convert_sort_names(const ae_convert *c);
+/* Returns whether --skip leaves out the tensor of this name. */
+bool ae_convert_is_skipped(const ae_convert *c, const char *name);
 /* Replaces the beginning of what follows "layers.N." by the first matching entry of the list, which ends with `old` NULL. */
 aerie_status ae_convert_rename_parts(ae_convert *c, const ae_convert_rename *parts);
 /* Finds a tensor and marks it as used; NULL if it is absent. */

@@ -39,6 +39,13 @@ aerie_status ae_convert_sort_names(const ae_convert *c)
     return AERIE_OK;
 }
 
+bool ae_convert_is_skipped(const ae_convert *c, const char *name)
+{
+    for (size_t i = 0; i < c->options.n_skip; i++)
+        if (strstr(name, c->options.skip[i])) return true;
+    return false;
+}
+
 aerie_status ae_convert_read_names(ae_convert *c, const ae_convert_rename *renames, size_t n_renames)
 {
     const size_t n = ae_safetensors_n_tensors(c->st);
@@ -48,9 +55,7 @@ aerie_status ae_convert_read_names(ae_convert *c, const ae_convert_rename *renam
     for (size_t i = 0; i < n; i++) {
         const ae_st_tensor *t = ae_safetensors_tensor_at(c->st, i);
         ae_convert_entry *e = &c->entries[c->n_entries];
-        bool skip = false;
-        for (size_t k = 0; k < c->options.n_skip && !skip; k++) skip = strstr(t->name, c->options.skip[k]) != NULL;
-        if (skip) continue;
+        if (ae_convert_is_skipped(c, t->name)) continue;
         *e = (ae_convert_entry){.name = usual_name(c, renames, n_renames, t->name), .tensor = t};
         if (!e->name) return ae_convert_no_memory(c, "the names of tensors");
         c->n_entries++;

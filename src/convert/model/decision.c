@@ -57,10 +57,11 @@ aerie_status ae_convert_has_decision(ae_convert *c, bool *has)
     const char *config, *tensors;
     AE_TRY(path_of(c, CONFIG, &config));
     AE_TRY(path_of(c, TENSORS, &tensors));
-    *has = ae_file_exists(config) || ae_file_exists(tensors);
-    if (!*has || (ae_file_exists(config) && ae_file_exists(tensors))) return AERIE_OK;
+    const bool has_config = ae_file_exists(config), has_tensors = ae_file_exists(tensors);
+    *has = has_config || has_tensors;
+    if (has_config == has_tensors) return AERIE_OK;
     return ae_fail(c->error, AERIE_ERROR_IO, "%s: this file is missing; %s beside it says that the model has a decision head",
-                   ae_file_exists(config) ? tensors : config, ae_file_exists(config) ? CONFIG : TENSORS);
+                   has_config ? tensors : config, has_config ? CONFIG : TENSORS);
 }
 
 static aerie_status read_count(const ae_convert *c, const json_t *json, const char *path, const char *key, uint32_t lo,
@@ -95,10 +96,8 @@ static aerie_status join_names(ae_convert *c)
     c->entries = all;
     for (size_t i = 0; i < n; i++) {
         const ae_st_tensor *t = ae_safetensors_tensor_at(c->joint, i);
+        if (ae_convert_is_skipped(c, t->name)) continue;
         ae_buf name = {0};
-        bool skip = false;
-        for (size_t k = 0; k < c->options.n_skip && !skip; k++) skip = strstr(t->name, c->options.skip[k]) != NULL;
-        if (skip) continue;
         ae_buf_addf(&name, PREFIX "%s", t->name);
         const char *copy = name.failed ? NULL : ae_arena_strndup(&c->arena, name.data, name.n);
         ae_buf_free(&name);
