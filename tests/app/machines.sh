@@ -12,14 +12,14 @@ trap 'rm -rf "$dir"' EXIT
 start() {
     n=$1
     shift
-    timeout 300 mpirun --oversubscribe -n "$n" "$aerie" run "$dir/a.gguf" -q -t 1 --ids -n 24 "$@" 2> "$dir/err"
+    timeout 900 mpirun --oversubscribe -n "$n" "$aerie" run "$dir/a.gguf" -q -t 1 --ids -n 24 "$@" 2> "$dir/err"
 }
 if ! mpirun --oversubscribe -n 1 true > /dev/null 2> "$dir/err"; then
     echo "skip: mpirun does not start: $(head -c 200 "$dir/err")"
     exit 77
 fi
 bad=0
-timeout 300 mpirun --oversubscribe -n 4 "$aerie" run "$dir/a.gguf" -t 1 --ids -n 24 -p "some text" --machines auto --verbose \
+timeout 900 mpirun --oversubscribe -n 4 "$aerie" run "$dir/a.gguf" -t 1 --ids -n 24 -p "some text" --machines auto --verbose \
     > "$dir/many" 2> "$dir/err"
 [ "$(grep -c ' stages.* ms a row' "$dir/err")" = 3 ] && [ "$(grep -c ': chosen' "$dir/err")" = 1 ] ||
     { echo "auto does not choose one of three forms"; head -9 "$dir/err"; bad=1; }
@@ -39,7 +39,7 @@ for how in "--temp 0" "--temp 0.9 --seed 3" "--temp 1.1 --seed 5 --top-k 0 --top
 done
 # several texts at once, whose rows go through the stages in waves
 for i in 1 2 3 4 5 6; do seq -s " " "$i" "$((8 * i + 20))"; done > "$dir/texts"
-timeout 300 "$aerie" run "$dir/a.gguf" -q -t 1 --ids -n 24 -np 6 --prompts-file "$dir/texts" --temp 0 > "$dir/one" 2> "$dir/err"
+timeout 900 "$aerie" run "$dir/a.gguf" -q -t 1 --ids -n 24 -np 6 --prompts-file "$dir/texts" --temp 0 > "$dir/one" 2> "$dir/err"
 [ "$(grep -c . "$dir/one")" -ge 6 ] || { echo "six texts give nothing"; head -3 "$dir/err"; bad=1; }
 for what in "3 pipeline" "4 2x2"; do
     # shellcheck disable=SC2086
@@ -59,7 +59,7 @@ for what in "2 split" "2 pipeline"; do
     start "$1" -p "some text" --temp 0 -md "$dir/head.gguf" --spec-type eagle3 --stats --machines "$2" > "$dir/many"
     cmp -s "$dir/one" "$dir/many" || { echo "a head, $what: other ids"; head -3 "$dir/err"; bad=1; }
     grep -q "speculation: draft-eagle3" "$dir/err" || { echo "a head, $what: it does not draft"; head -3 "$dir/err"; bad=1; }
-    timeout 300 mpirun --oversubscribe -n "$1" "$aerie" run "$dir/mtp.gguf" -q -t 1 --ids -n 24 -p "1 2 3" --temp 0 \
+    timeout 900 mpirun --oversubscribe -n "$1" "$aerie" run "$dir/mtp.gguf" -q -t 1 --ids -n 24 -p "1 2 3" --temp 0 \
         --spec-type mtp --machines "$2" > "$dir/many" 2> "$dir/err"
     cmp -s "$dir/mtp" "$dir/many" || { echo "MTP, $what: other ids"; head -3 "$dir/err"; bad=1; }
 done
@@ -73,7 +73,7 @@ for what in "2 split" "3 pipeline"; do
     # shellcheck disable=SC2086
     set -- $what
     # shellcheck disable=SC2086
-    timeout 300 mpirun --oversubscribe -n "$1" "$aerie" $masks --spec-draft-lora "$dir/lora.gguf" --spec-type nld --stats \
+    timeout 900 mpirun --oversubscribe -n "$1" "$aerie" $masks --spec-draft-lora "$dir/lora.gguf" --spec-type nld --stats \
         --machines "$2" > "$dir/many" 2> "$dir/err"
     cmp -s "$dir/one" "$dir/many" || { echo "masks, $what: other ids"; head -3 "$dir/err"; bad=1; }
     grep -q "speculation: nld" "$dir/err" || { echo "masks, $what: it has no such drafts"; head -3 "$dir/err"; bad=1; }
@@ -89,7 +89,7 @@ codes=0
 for what in $devices; do
     group="--machines split --split 1,1 --verbose"
     # shellcheck disable=SC2086
-    timeout 300 mpirun --oversubscribe -n 1 "$aerie" $wide --device "${what%:*}" $group : \
+    timeout 900 mpirun --oversubscribe -n 1 "$aerie" $wide --device "${what%:*}" $group : \
         -n 1 "$aerie" $wide --device "${what#*:}" $group > "$dir/many" 2> "$dir/err"
     cmp -s "$dir/one" "$dir/many" || { echo "devices $what: other ids"; head -3 "$dir/err"; bad=1; }
     bytes=$(sed -n 's/.*rank 1 of 2.* and \([0-9]*\) bytes.*/\1/p' "$dir/err")
@@ -131,14 +131,14 @@ open(sys.argv[1], "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(
         "$aerie" $look > "$dir/one" 2> "$dir/err" && [ -s "$dir/one" ] ||
             { echo "$1 reads no picture"; head -3 "$dir/err"; bad=1; }
         # shellcheck disable=SC2086
-        timeout 300 mpirun --oversubscribe -n "$3" "$aerie" $look --machines "$4" > "$dir/many" 2> "$dir/err"
+        timeout 900 mpirun --oversubscribe -n "$3" "$aerie" $look --machines "$4" > "$dir/many" 2> "$dir/err"
         cmp -s "$dir/one" "$dir/many" || { echo "a picture, $seen: other ids"; head -3 "$dir/err"; bad=1; }
     done
 fi
 # mpirun gives each process a terminal of no known width: what is written there is the text as it is
 spaces='root ::= "one  \n\n two  three  "'
 "$aerie" run "$dir/a.gguf" -q -t 1 -p x --grammar "$spaces" -n 100 > "$dir/one" 2> /dev/null
-timeout 300 mpirun --oversubscribe -n 1 "$aerie" run "$dir/a.gguf" -q -t 1 -p x --grammar "$spaces" -n 100 \
+timeout 900 mpirun --oversubscribe -n 1 "$aerie" run "$dir/a.gguf" -q -t 1 -p x --grammar "$spaces" -n 100 \
     > "$dir/many" 2> "$dir/err"
 # whether the last line ends is the terminal's affair
 [ "$(cat "$dir/one")" = "$(cat "$dir/many")" ] ||
@@ -152,16 +152,16 @@ refused() {
 }
 two() { # FILE OPTIONS FILE OPTIONS
     # shellcheck disable=SC2086
-    timeout 300 mpirun --oversubscribe -n 1 "$aerie" run -p x -m "$1" --machines $2 : \
+    timeout 900 mpirun --oversubscribe -n 1 "$aerie" run -p x -m "$1" --machines $2 : \
         -n 1 "$aerie" run -p x -m "$3" --machines $4
 }
 refused "not started as one of several" "$aerie" run "$dir/a.gguf" -p x --machines split
 refused "belongs to --machines" "$aerie" run "$dir/a.gguf" -p x --split 1,2
 refused "whole numbers" "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,x
 refused "split or pipeline" "$aerie" run "$dir/a.gguf" -p x --machines row
-refused "as 2x3 for 5 or 6" timeout 300 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -p x --machines 2x2
+refused "as 2x3 for 5 or 6" timeout 900 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -p x --machines 2x2
 refused "as 2x3 for 5 or 6" "$aerie" inspect "$dir/a.gguf" --machines 2x0
-refused "3 shares" timeout 300 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,1,1
+refused "3 shares" timeout 900 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,1,1
 refused "other kinds of --machines" two "$dir/a.gguf" 2x1 "$dir/a.gguf" pipeline
 refused "other kinds of --machines" two "$dir/a.gguf" split "$dir/a.gguf" pipeline
 # a process that fails after it has joined ends the others, long before the limit
@@ -170,7 +170,7 @@ cp "$dir/a.gguf" "$dir/b.gguf"
 size=$(wc -c < "$dir/b.gguf")
 printf 'x' | dd of="$dir/b.gguf" bs=1 seek=$((size - 100)) conv=notrunc 2> /dev/null
 refused "rank 1 on .* model file" two "$dir/a.gguf" "split --machines-verify" "$dir/b.gguf" "split --machines-verify"
-timeout 300 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -t 1 -n 2 -p x --machines split --verbose > "$dir/many" \
+timeout 900 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -t 1 -n 2 -p x --machines split --verbose > "$dir/many" \
     2> "$dir/err"
 grep -q "by measured speed and free memory: --split [1-8],[1-8]$" "$dir/err" ||
     { echo "no measured shares"; head -5 "$dir/err"; bad=1; }

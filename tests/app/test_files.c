@@ -159,7 +159,7 @@ static void pipes_and_devices_are_no_models(void **state)
     };
     cli("rm -f pipe pipe.bin; mkfifo pipe pipe.bin");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        cli("timeout 60 $A %s", cases[i].line);
+        cli("timeout 600 $A %s", cases[i].line);
         if (cli_last.status != cases[i].status || !cli_last.n_err)
             fail_msg("%s: status %d: %s", cases[i].line, cli_last.status, cli_last.err);
     }
@@ -180,7 +180,7 @@ static void outputs_are_tried_first(void **state)
     };
     cli("rm -rf no; mkdir -p dir; printf x > p");
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
-        cli("timeout 60 $A %s", lines[i]);
+        cli("timeout 600 $A %s", lines[i]);
         if (cli_last.status != 1 || cli_last.n_out || strstr(cli_last.err, "none"))
             fail_msg("%s: status %d: %s", lines[i], cli_last.status, cli_last.err);
     }
@@ -198,9 +198,9 @@ static void closed_pipes(void **state)
     static const char *const lines[] = {"help", "help run --all", "--man", "run -m m.gguf -p hi -n 100000 --ignore-eos -q",
                                         "inspect m.gguf --json", "tokenize -m m.gguf -p hi", "--version"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
-        cli("rm -f q; mkfifo q; exec 3<>q 4>q; exec 3<&-; timeout 60 $A %s >&4; echo $?", lines[i]);
+        cli("rm -f q; mkfifo q; exec 3<>q 4>q; exec 3<&-; timeout 600 $A %s >&4; echo $?", lines[i]);
         if (strcmp(cli_last.out, "141\n") || cli_last.n_err) fail_msg("%s: %s%s", lines[i], cli_last.out, cli_last.err);
-        cli("rm -f q; mkfifo q; exec 3<>q 4>q; exec 3<&-; trap '' PIPE; timeout 60 $A %s >&4", lines[i]);
+        cli("rm -f q; mkfifo q; exec 3<>q 4>q; exec 3<&-; trap '' PIPE; timeout 600 $A %s >&4", lines[i]);
         fails(1, "cannot write to standard output: Broken pipe");
     }
     cli("rm q");
@@ -235,12 +235,12 @@ static void endless_texts_end(void **state)
                                         "run -m m.gguf -no-cnv < /dev/zero",
                                         "run -m m.gguf -no-cnv -p x --grammar-file /dev/zero"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
-        cli("(ulimit -v 1500000; timeout 60 $A %s)", lines[i]);
+        cli("(ulimit -v 1500000; timeout 600 $A %s)", lines[i]);
         fails(3, "is longer than 64.00 MiB, the most that is read");
     }
     cli("printf hello > p && $A run -m m.gguf -no-cnv -f p -n 2 -q"); /* other pipes are read as before */
     assert_int_equal(cli_last.status, 0);
-    cli("mkfifo q; printf hello > q & timeout 60 $A run -m m.gguf -no-cnv -f q -n 2 -q; s=$?; rm q; exit $s");
+    cli("mkfifo q; printf hello > q & timeout 600 $A run -m m.gguf -no-cnv -f q -n 2 -q; s=$?; rm q; exit $s");
     assert_int_equal(cli_last.status, 0);
 }
 

@@ -356,16 +356,16 @@ static void a_broken_head_beside_the_model_stops_nothing(void **state)
     cli("cp m.gguf b.gguf && $A run -m b.gguf -no-cnv -p hello -n 12 --temp 0 > plain");
     for (size_t i = 0; i < sizeof make / sizeof *make; i++) {
         cli("rm -rf b-eagle3.gguf && %s", make[i]);
-        cli("timeout 60 $A run -m b.gguf -no-cnv -p hello -n 12 --temp 0 --stats");
+        cli("timeout 600 $A run -m b.gguf -no-cnv -p hello -n 12 --temp 0 --stats");
         if (cli_last.status) fail_msg("%s: status %d: %s", make[i], cli_last.status, cli_last.err);
         const char *line = strstr(cli_last.err, "aerie: warning: the drafter head beside the model is not used: ");
         if (!line || !strstr(line, "b-eagle3.gguf")) fail_msg("%s: %s", make[i], cli_last.err);
         assert_null(strstr(strstr(line, "not used") + 1, "not used"));
         assert_non_null(strstr(cli_last.err, "speculation: ngram"));
-        cli("timeout 60 $A run -m b.gguf -no-cnv -p hello -n 12 --temp 0 -q | cmp - plain");
+        cli("timeout 600 $A run -m b.gguf -no-cnv -p hello -n 12 --temp 0 -q | cmp - plain");
         assert_int_equal(cli_last.status, 0);
         assert_non_null(strstr(cli_last.err, "beside the model is not used")); /* a warning, which -q does not hide */
-        cli("timeout 60 $A bench spec -m b.gguf -no-cnv -p hello -n 4 -r 1 --json");
+        cli("timeout 600 $A bench spec -m b.gguf -no-cnv -p hello -n 4 -r 1 --json");
         if (cli_last.status) fail_msg("%s: bench spec: status %d: %s", make[i], cli_last.status, cli_last.err);
     }
     cli("rm -rf b-eagle3.gguf && : > b-eagle3.gguf && $A run -m b.gguf -md b-eagle3.gguf -no-cnv -p hello");

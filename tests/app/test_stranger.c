@@ -142,7 +142,7 @@ static void each_has_its_answer(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        cli("timeout 60 $A %s", cases[i].command);
+        cli("timeout 600 $A %s", cases[i].command);
         if (cli_last.status != cases[i].status || !strstr(cli_last.err, cases[i].part) || (!*cases[i].part && cli_last.n_err))
             fail_msg("aerie %s: expected status %d and '%s'; found %d and: %s", cases[i].command, cases[i].status,
                      cases[i].part, cli_last.status, cli_last.err);

@@ -110,7 +110,7 @@ static void each_is_named_and_sent_where_it_belongs(void **state)
             const bool projector = strstr(kinds[k].file, "mmproj") && takes_projectors;
             if (!strcmp(kinds[k].file, places[p].right) || projector) continue;
             snprintf(command, sizeof command, places[p].command, kinds[k].file);
-            cli("timeout 60 $A %s", command);
+            cli("timeout 600 $A %s", command);
             if (cli_last.status != 3 || !strstr(cli_last.err, kinds[k].what) || !strstr(cli_last.err, kinds[k].where) ||
                 !strstr(cli_last.err, kinds[k].file))
                 fail_msg("aerie %s: expected status 3 and '%s', '%s'; found %d and: %s", command, kinds[k].what,
@@ -175,7 +175,7 @@ static void models_of_a_wrong_kind_are_refused_at_once(void **state)
             char command[256], line[512];
             if (!(models[k].lacks & uses[u].needs)) continue;
             snprintf(command, sizeof command, uses[u].command, models[k].file);
-            cli("timeout 60 $A %s", command);
+            cli("timeout 600 $A %s", command);
             snprintf(line, sizeof line, "%.*s", (int)strcspn(cli_last.err, "\n"), cli_last.err);
             if (cli_last.status != 3 || !strstr(line, models[k].what) || !strstr(line, models[k].where) ||
                 !strstr(line, models[k].file))

@@ -501,7 +501,7 @@ def check_real(browser, program, mkmodel):
             need(not complaints, f"the console of the real page: {complaints}")
         finally:
             server.terminate()
-            server.wait(60)
+            server.wait(600)
 
 
 def main():

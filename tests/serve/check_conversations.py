@@ -154,7 +154,7 @@ class Conversations(unittest.TestCase):
                 while sum(f.endswith(".tokens") for f in self.files()) < N and time.monotonic() < end_time:
                     time.sleep(0.02)
             s.process.send_signal(end)
-            s.process.wait(60)
+            s.process.wait(rig.patience(60))
             s.process.stderr.close()
             self.assertEqual(len(self.files()), 2 * N)
             self.assertEqual({os.stat(f).st_mode & 0o777 for f in self.files()}, {0o600})

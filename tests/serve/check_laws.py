@@ -256,7 +256,7 @@ class Laws(unittest.TestCase):
             body = {**chat("go on", max_tokens=60000, ignore_eos=True)}
             for stream in (True, False):
                 data = json.dumps({**body, "stream": stream}).encode()
-                s = socket.create_connection(("127.0.0.1", server.port), 60)
+                s = socket.create_connection(("127.0.0.1", server.port), rig.patience(60))
                 s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(
                     data) + data)
                 while not server.get("/slots").json[0]["is_processing"]:

@@ -101,7 +101,7 @@ class Limits(unittest.TestCase):
                          b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
                          b"chunked\r\n\r\nzz\r\n",
                          b"GET /%00%ff/..%2f HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"):
-                with socket.create_connection(("127.0.0.1", s.port), 10) as c:
+                with socket.create_connection(("127.0.0.1", s.port), rig.patience(10)) as c:
                     c.sendall(text)
                     c.shutdown(socket.SHUT_WR)
                     try:

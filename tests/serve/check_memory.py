@@ -163,7 +163,7 @@ class Held(unittest.TestCase):
             # a body that comes slowly counts as it comes
             held = []
             for _ in range(4):
-                c = socket.create_connection(("127.0.0.1", s.port), 60)
+                c = socket.create_connection(("127.0.0.1", s.port), rig.patience(60))
                 c.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6000000\r\n\r\n" + b" " * 5900000)
                 held.append(c)
             text = {"content": "ab " * 100000}
@@ -447,7 +447,7 @@ class Memory(unittest.TestCase):
         for nth in range(1, total, max(1, total // 12)):
             self.arm(nth)
             s = Server(wait=False, env=self.environment)
-            end = time.monotonic() + 30
+            end = time.monotonic() + rig.patience(30)
             while s.process.poll() is None and s.port and time.monotonic() < end:
                 try:
                     if s.get("/health").status == 200:

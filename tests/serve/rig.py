@@ -80,7 +80,7 @@ class Server:
         self.reader.start()
         if not self.ready.wait(patience(60)) or self.port is None:
             try:
-                self.process.wait(30)
+                self.process.wait(patience(30))
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 raise AssertionError("the server did not say where it listens: " + "".join(self.lines)) from None

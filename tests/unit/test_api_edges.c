@@ -409,7 +409,7 @@ static void test_a_child_says_that_the_session_is_not_its_own(void **state)
     need(aerie_session_step(s, &error), &error);
     const pid_t child = fork();
     if (child == 0) {
-        alarm(120);
+        alarm(1200);
         _exit(use_of_the_parent(s, task, embedder));
     }
     assert_int_equal(waitpid(child, &status, 0), child);
