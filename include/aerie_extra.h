@@ -306,39 +306,6 @@ typedef struct aerie_embed_text {
  * computing failed. */
 AERIE_API aerie_status aerie_embedder_embed(aerie_embedder *embedder, const aerie_embed_text *texts, size_t n, float *vectors,
                                             aerie_error *error);
-/* ---- Decisions: the scores of options that a text offers, from models with a head for it --------------- */
-
-/* What a model's decision head reads; aerie_model_info.decision has it. */
-typedef enum aerie_decision {
-    AERIE_DECISION_NONE,  /* the model has no such head */
-    AERIE_DECISION_JOINT, /* several questions of a text, and their options */
-    AERIE_DECISION_MARKS  /* one question, and a mark before each option */
-} aerie_decision;
-
-/* What a token of such a text belongs to. */
-typedef enum aerie_span {
-    AERIE_SPAN_NONE,
-    AERIE_SPAN_NOUL,   /* a question to be answered by true or false */
-    AERIE_SPAN_CHOICE, /* a question that one of several options answers */
-    AERIE_SPAN_SCORE,  /* one that a level on a scale answers */
-    AERIE_SPAN_OPTION
-} aerie_span;
-
-/* Computes a score for each option of a text, in their order, into scores [n_scores]; the probability of an option is the
- * softmax of its question's scores. spans [n_tokens]: an aerie_span for each token. aerie_model_info.decision says how they are
- * meant. With JOINT, adjacent tokens of one kind are a question or an option of the question before it, and all questions of
- * the text are decided together. With MARKS, the text has one question, whose kind any of its tokens tells, and a token of
- * OPTION is the mark at which an option is read. Pooling and normalize of the embedder do not matter. Errors: UNSUPPORTED (the
- * model has no such head), ARGUMENT (a text without tokens, an unknown token, spans that are none, another number of options
- * than n_scores: which), LIMIT (longer than n_ctx), MEMORY, INTERNAL, IO. */
-AERIE_API aerie_status aerie_embedder_decide(aerie_embedder *embedder, const int32_t *tokens, const uint8_t *spans,
-                                             size_t n_tokens, float *scores, size_t n_scores, aerie_error *error);
-
-/* Computes the softmax of scores[n] / temperature into probabilities[n], with the same bits on every machine. Errors: ARGUMENT
- * (n is 0, the temperature is not above 0, a score is not finite: which). */
-AERIE_API aerie_status aerie_decision_probabilities(const float *scores, size_t n, float temperature, double *probabilities,
-                                                    aerie_error *error);
-
 /* ---- Reranking ---------------------------------------------------------------------------------------- */
 
 /* The tokens of a query and a document that a reranking model judges together: BOS query EOS document EOS, where the vocabulary
@@ -457,14 +424,14 @@ AERIE_API aerie_status aerie_tower_n_rows(const aerie_tower *tower, uint32_t wid
 
 typedef struct aerie_prompt aerie_prompt;
 
-/* Makes a prompt of a text [n] in which the mark "<__media__>" stands for each picture, in order; without any mark the pictures
- * come first. Control tokens in the text are recognised. Any thread; one picture is read at a time. progress (may be NULL) is
- * called with `user` between the steps of each picture; returning false cancels. *prompt is the caller's. Errors: ARGUMENT (the
- * numbers of marks and pictures differ), LIMIT, CANCELLED, MEMORY, FORMAT (rows that are not finite), UNSUPPORTED (aerie does
- * not know the model's tokenizer), INTERNAL. */
-AERIE_API aerie_status aerie_tower_prompt(aerie_tower *tower, const char *text, size_t n, const aerie_image *const *images,
-                                          size_t n_images, aerie_progress *progress, void *user, aerie_prompt **prompt,
-                                          aerie_error *error);
+/* Makes a prompt of a text [n] in which `mark` (NULL: "<__media__>") stands for each picture, in order; without any mark the
+ * pictures come first. Control tokens in the text are recognised. Any thread; one picture is read at a time. progress (may be
+ * NULL) is called with `user` between the steps of each picture; returning false cancels. *prompt is the caller's. Errors:
+ * ARGUMENT (the numbers of marks and pictures differ), LIMIT, CANCELLED, MEMORY, FORMAT (rows that are not finite), UNSUPPORTED
+ * (aerie does not know the model's tokenizer), INTERNAL. */
+AERIE_API aerie_status aerie_tower_prompt(aerie_tower *tower, const char *text, size_t n, const char *mark,
+                                          const aerie_image *const *images, size_t n_images, aerie_progress *progress,
+                                          void *user, aerie_prompt **prompt, aerie_error *error);
 /* Makes a prompt of a conversation. mark NULL: the i-th part {"type": "image"} of its messages (aerie_chat.messages) is
  * images[i], and text in messages that looks like what the template writes for a picture stays text. Otherwise images[i]
  * replaces the i-th mark, a text that the caller has put into the messages and that nobody else knows. Errors: those of
@@ -476,6 +443,40 @@ AERIE_API aerie_status aerie_tower_chat(aerie_tower *tower, const aerie_chat *ch
 AERIE_API const aerie_chunk *aerie_prompt_chunks(const aerie_prompt *prompt, size_t *n);
 AERIE_API size_t aerie_prompt_n_positions(const aerie_prompt *prompt);
 AERIE_API void aerie_prompt_free(aerie_prompt *prompt);
+
+/* ---- Decisions: the scores of options that a text offers, from models with a head for it --------------- */
+
+/* What a model's decision head reads; aerie_model_info.decision has it. */
+typedef enum aerie_decision {
+    AERIE_DECISION_NONE,  /* the model has no such head */
+    AERIE_DECISION_JOINT, /* several questions of a text, and their options */
+    AERIE_DECISION_MARKS  /* one question, and a mark before each option */
+} aerie_decision;
+
+/* What a token of such a text belongs to. */
+typedef enum aerie_span {
+    AERIE_SPAN_NONE,
+    AERIE_SPAN_NOUL,   /* a question to be answered by true or false */
+    AERIE_SPAN_CHOICE, /* a question that one of several options answers */
+    AERIE_SPAN_SCORE,  /* one that a level on a scale answers */
+    AERIE_SPAN_OPTION
+} aerie_span;
+
+/* Computes a score for each option of a text, in their order, into scores [n_scores]; the probability of an option is the
+ * softmax of its question's scores. chunks [n_chunks]: the text, with the rows of images in it if the model is JOINT
+ * (aerie_tower_prompt). spans: an aerie_span for each of its positions; rows belong to NONE. aerie_model_info.decision says how
+ * spans are meant. With JOINT, adjacent tokens of one kind are a question or an option of the question before it, and all
+ * questions of the text are decided together. With MARKS, the text has one question, whose kind any of its tokens tells, and a
+ * token of OPTION is the mark at which an option is read. Pooling and normalize of the embedder do not matter. Errors:
+ * UNSUPPORTED (the model has no such head, or reads no images), ARGUMENT (a text without tokens, an unknown token, chunks or
+ * spans that are none, another number of options than n_scores: which), LIMIT (longer than n_ctx), MEMORY, INTERNAL, IO. */
+AERIE_API aerie_status aerie_embedder_decide(aerie_embedder *embedder, const aerie_chunk *chunks, size_t n_chunks,
+                                             const uint8_t *spans, float *scores, size_t n_scores, aerie_error *error);
+
+/* Computes the softmax of scores[n] / temperature into probabilities[n], with the same bits on every machine. Errors: ARGUMENT
+ * (n is 0, the temperature is not above 0, a score is not finite: which). */
+AERIE_API aerie_status aerie_decision_probabilities(const float *scores, size_t n, float temperature, double *probabilities,
+                                                    aerie_error *error);
 
 /* ---- Saved sequences -------------------------------------------------------------------------------------
  *

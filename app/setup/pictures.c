@@ -214,8 +214,8 @@ static int encode(app_prompt *prompt, aerie_tower *tower, const app_models *mode
                                   &prompt->pictured, &error);
         free(text);
     } else {
-        status = aerie_tower_prompt(tower, prompt->text.data, prompt->text.n, images, options->images.n, on_progress, &percent,
-                                    &prompt->pictured, &error);
+        status = aerie_tower_prompt(tower, prompt->text.data, prompt->text.n, NULL, images, options->images.n, on_progress,
+                                    &percent, &prompt->pictured, &error);
     }
     app_progress_clear(&percent);
     if (status == AERIE_ERROR_CANCELLED) return APP_INTERRUPTED;

@@ -453,11 +453,11 @@ static aerie_status check_images(const aerie_image *const *images, size_t n_imag
     return AERIE_OK;
 }
 
-aerie_status aerie_tower_prompt(aerie_tower *tower, const char *text, size_t n, const aerie_image *const *images,
-                                size_t n_images, aerie_progress *progress, void *user, aerie_prompt **prompt,
-                                aerie_error *error)
+aerie_status aerie_tower_prompt(aerie_tower *tower, const char *text, size_t n, const char *given,
+                                const aerie_image *const *images, size_t n_images, aerie_progress *progress, void *user,
+                                aerie_prompt **prompt, aerie_error *error)
 {
-    static const char mark[] = "<__media__>";
+    const char *mark = given && *given ? given : "<__media__>";
     AE_NEED(prompt, error);
     *prompt = NULL;
     AE_NEED(tower, error);
@@ -465,7 +465,7 @@ aerie_status aerie_tower_prompt(aerie_tower *tower, const char *text, size_t n, 
     AE_TRY(check_images(images, n_images, error));
     const size_t n_marks = count_marks(text, n, mark, NULL);
     if (n_marks && n_marks != n_images)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt has %zu marks %s for %zu images", n_marks, mark, n_images);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt has %zu marks for %zu images", n_marks, n_images);
     return make(tower, n ? text : "", n, n_marks ? mark : NULL, true, NULL, images, n_images, progress, user, prompt, error);
 }
 
@@ -492,7 +492,7 @@ aerie_status aerie_tower_chat(aerie_tower *tower, const aerie_chat *chat, const 
         if (n_marks != n_images)
             status = ae_fail(error, AERIE_ERROR_UNSUPPORTED,
                              "the chat template writes %s %zu times for %zu images; another template "
-                             "(--chat-template) may show them", mark, n_marks, n_images);
+                             "(--chat-template) may show them", given ? "the mark" : mark, n_marks, n_images);
         else
             status = make(tower, text, n, mark, given != NULL, plain, images, n_images, progress, user,
                           prompt,

@@ -267,3 +267,36 @@ void ae_engine_turn(ae_engine *e, uint32_t first, uint32_t n, uint32_t debt, uin
         e->turned |= n_across || debt;
     }
 }
+
+void ae_engine_turn_media(ae_engine *e, uint32_t first, uint32_t n, uint32_t at, const ae_media *media, uint32_t n_media)
+{
+    const uint32_t end = at + n;
+    uint32_t debt = 0;
+    for (uint32_t i = 0; i < n_media && media[i].first < end; i++) {
+        const ae_media *m = &media[i];
+        const uint32_t begin = m->first > at ? m->first : at, stop = m->first + m->n < end ? m->first + m->n : end;
+        if (begin < stop) {
+            if (begin > at) ae_engine_turn(e, first, begin - at, debt, 0, 0);
+            ae_engine_turn(e, first + (begin - at), stop - begin, debt, m->n_across, begin - m->first);
+            first += stop - at;
+            at = stop;
+        }
+        debt += ae_media_debt(m);
+    }
+    if (debt && at < end) ae_engine_turn(e, first, end - at, debt, 0, 0);
+}
+
+aerie_status ae_engine_add_media(ae_engine *e, uint32_t first, uint32_t n, uint32_t at, const ae_media *media, uint32_t n_media,
+                                 aerie_error *error)
+{
+    const size_t n_embd = e->net->model->hparams.n_embd;
+    for (uint32_t i = 0; i < n_media; i++) {
+        const ae_media *m = &media[i];
+        const uint32_t begin = m->first > at ? m->first : at, stop = m->first + m->n < at + n ? m->first + m->n : at + n;
+        if (begin < stop)
+            AE_TRY(ae_engine_add_given(e, first + (begin - at), stop - begin, m->rows + (begin - m->first) * n_embd,
+                                       m->n * n_embd, m->group, error));
+    }
+    ae_engine_turn_media(e, first, n, at, media, n_media);
+    return AERIE_OK;
+}

@@ -251,6 +251,14 @@ static aerie_status run_pass(ae_embedder *e, const float **rows, aerie_error *er
     return AERIE_OK;
 }
 
+/* Adds positions [at, at + n) of a text to the pass. n_first counts from `at`. */
+static aerie_status add_part(ae_embedder *e, uint32_t seq, const ae_embed_text *text, uint32_t at, uint32_t n, uint32_t n_first,
+                             aerie_error *error)
+{
+    AE_TRY(ae_engine_add_text(e->engine, seq, text->tokens + at, n, n_first, &e->first[seq], error));
+    return ae_engine_add_media(e->engine, e->first[seq], n, at, text->media, text->n_media, error);
+}
+
 /* Computes a text that is longer than a pass, part by part. */
 static aerie_status run_long(ae_embedder *e, const ae_embed_text *text, float *out, aerie_error *error)
 {
@@ -258,7 +266,7 @@ static aerie_status run_long(ae_embedder *e, const ae_embed_text *text, float *o
         const float *rows;
         n = text->n - at < e->options.n_batch ? text->n - at : e->options.n_batch;
         ae_engine_rows_clear(e->engine);
-        AE_TRY(ae_engine_add_text(e->engine, 0, text->tokens + at, n, n, &e->first[0], error));
+        AE_TRY(add_part(e, 0, text, at, n, n, error));
         AE_TRY(run_pass(e, &rows, error));
         take_rows(e, rows, at, n, text->n);
         if (ae_engine_commit(e->engine, 0, n, NULL, 0) != AERIE_OK)
@@ -279,7 +287,7 @@ static aerie_status run_some(ae_embedder *e, const ae_embed_text *texts, size_t 
     if (texts[0].n > e->options.n_batch) return run_long(e, texts, out, error);
     ae_engine_rows_clear(e->engine);
     for (; s < n && s < e->options.n_seqs && texts[s].n <= ae_engine_rows_left(e->engine); s++)
-        AE_TRY(ae_engine_add_text(e->engine, s, texts[s].tokens, texts[s].n, texts[s].n_first, &e->first[s], error));
+        AE_TRY(add_part(e, s, &texts[s], 0, texts[s].n, texts[s].n_first, error));
     AE_TRY(run_pass(e, &rows, error));
     for (uint32_t i = 0; i < s; i++) {
         take_rows(e, rows + (size_t)e->first[i] * n_embd, 0, texts[i].n, texts[i].n);
@@ -301,38 +309,38 @@ aerie_status ae_embedder_run(ae_embedder *e, const ae_embed_text *texts, size_t 
 }
 
 /* Computes the rows part by part. The caller truncates the sequence. */
-static aerie_status run_rows(ae_embedder *e, const int32_t *tokens, uint32_t n, float *rows, aerie_error *error)
+static aerie_status run_rows(ae_embedder *e, const ae_embed_text *text, float *rows, aerie_error *error)
 {
     const uint32_t n_embd = e->net->model->hparams.n_embd;
-    for (uint32_t at = 0, m; at < n; at += m) {
+    for (uint32_t at = 0, n; at < text->n; at += n) {
         const float *found;
-        m = n - at < e->options.n_batch ? n - at : e->options.n_batch;
+        n = text->n - at < e->options.n_batch ? text->n - at : e->options.n_batch;
         ae_engine_rows_clear(e->engine);
-        AE_TRY(ae_engine_add_text(e->engine, 0, tokens + at, m, m, &e->first[0], error));
+        AE_TRY(add_part(e, 0, text, at, n, n, error));
         AE_TRY(run_pass(e, &found, error));
-        memcpy(rows + (size_t)at * n_embd, found, (size_t)m * n_embd * sizeof *rows);
-        if (at + m < n && ae_engine_commit(e->engine, 0, m, NULL, 0) != AERIE_OK)
+        memcpy(rows + (size_t)at * n_embd, found, (size_t)n * n_embd * sizeof *rows);
+        if (at + n < text->n && ae_engine_commit(e->engine, 0, n, NULL, 0) != AERIE_OK)
             return ae_fail(error, AERIE_ERROR_INTERNAL, "the KV cache is out of step; please report");
     }
     return AERIE_OK;
 }
 
-aerie_status ae_embedder_rows(ae_embedder *e, const int32_t *tokens, uint32_t n, float *rows, aerie_error *error)
+aerie_status ae_embedder_rows(ae_embedder *e, const ae_embed_text *text, float *rows, aerie_error *error)
 {
-    const aerie_status status = run_rows(e, tokens, n, rows, error);
+    const aerie_status status = run_rows(e, text, rows, error);
     (void)ae_engine_truncate(e->engine, 0, 0);
     return status;
 }
 
-aerie_status ae_embedder_decide(ae_embedder *e, const int32_t *tokens, const uint8_t *spans, uint32_t n, float *scores,
+aerie_status ae_embedder_decide(ae_embedder *e, const ae_embed_text *text, const uint8_t *spans, float *scores,
                                 aerie_error *error)
 {
-    const size_t n_numbers = (size_t)n * e->net->model->hparams.n_embd;
+    const size_t n_numbers = (size_t)text->n * e->net->model->hparams.n_embd;
     float *rows = ae_alloc(n_numbers, sizeof *rows);
     if (!rows) return ae_fail_memory(error, "the rows of a text", n_numbers * sizeof *rows);
-    aerie_status status = ae_embedder_rows(e, tokens, n, rows, error);
+    aerie_status status = ae_embedder_rows(e, text, rows, error);
     if (status == AERIE_OK)
-        status = ae_decider_run(e->decider, ae_engine_pool(e->engine), tokens, spans, n, rows, scores, error);
+        status = ae_decider_run(e->decider, ae_engine_pool(e->engine), text->tokens, spans, text->n, rows, scores, error);
     ae_free(rows);
     return status;
 }

@@ -26,6 +26,8 @@ typedef struct ae_embed_options {
 typedef struct ae_embed_text {
     const int32_t *tokens; /* [n] 1 to n_ctx ids of the vocabulary, checked by the caller */
     uint32_t n, n_first;   /* tokens from n_first on belong to a second text (ae_engine_add_text) */
+    const ae_media *media; /* [n_media] positions that are not tokens, whose ids are negative; lent until the call ends */
+    uint32_t n_media;
 } ae_embed_text;
 
 size_t ae_embedder_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_embed_options *options);
@@ -36,15 +38,15 @@ void ae_embedder_free(ae_embedder *embedder);
 uint32_t ae_embedder_n_out(const ae_embedder *embedder);
 /* Returns the threads that the embedder computes on. */
 ae_pool *ae_embedder_pool(const ae_embedder *embedder);
-/* Computes the rows of one text of n tokens, as they are pooled, into rows (host) [n][n_embd]. Errors: those of the backend. */
-aerie_status ae_embedder_rows(ae_embedder *embedder, const int32_t *tokens, uint32_t n, float *rows, aerie_error *error);
+/* Computes the rows of one text, as they are pooled, into rows (host) [text->n][n_embd]. Errors: those of the backend. */
+aerie_status ae_embedder_rows(ae_embedder *embedder, const ae_embed_text *text, float *rows, aerie_error *error);
 /* Computes the vectors of texts [n]: out [n][n_out]. After an error, one of the backend's, out has no meaning, but the embedder
  * stays usable. */
 aerie_status ae_embedder_run(ae_embedder *embedder, const ae_embed_text *texts, size_t n, float *out, aerie_error *error);
 
-/* Scores the options of one text of n tokens (decide.h); the model has a decision head. After an error, one of the backend's or
- * of ae_decider_run, the embedder stays usable. */
-aerie_status ae_embedder_decide(ae_embedder *embedder, const int32_t *tokens, const uint8_t *spans, uint32_t n, float *scores,
+/* Scores the options of one text with spans [text->n] (decide.h); the model has a decision head. After an error, one of the
+ * backend's or of ae_decider_run, the embedder stays usable. */
+aerie_status ae_embedder_decide(ae_embedder *embedder, const ae_embed_text *text, const uint8_t *spans, float *scores,
                                 aerie_error *error);
 
 #endif

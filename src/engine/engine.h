@@ -16,6 +16,7 @@
 #include "cache/kv.h"
 #include "draw/best.h"
 #include "engine/layers/pass_mode.h"
+#include "engine/media.h"
 #include "engine/tree.h"
 #include "sample/sampler.h"
 
@@ -118,6 +119,13 @@ aerie_status ae_engine_add_given(ae_engine *engine, uint32_t first, uint32_t n, 
  * and width from the position of cell 0 on. Only for models with ae_rope.sections; all other rows rotate by their own
  * positions. */
 void ae_engine_turn(ae_engine *engine, uint32_t first, uint32_t n, uint32_t debt, uint32_t n_across, uint32_t from);
+/* Does both for what `media`, ascending and without overlap, say of the chain added just before: its rows are
+ * [first, first + n), and row `first` is at position `at`. */
+aerie_status ae_engine_add_media(ae_engine *engine, uint32_t first, uint32_t n, uint32_t at, const ae_media *media,
+                                 uint32_t n_media, aerie_error *error);
+/* Only rotates rows [first, first + n) of one sequence, which are at positions [at, at + n), as `media` say. */
+void ae_engine_turn_media(ae_engine *engine, uint32_t first, uint32_t n, uint32_t at, const ae_media *media,
+                          uint32_t n_media);
 /* Adds a text without logits, for its hidden rows (options.taps). For encoders, which take no other rows, this is the whole
  * text, in an empty sequence that must be truncated after the pass; tokens [n_first, n) have the second token type if there are
  * two. */

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "engine/embed.h"
+#include "session/media.h"
 
 struct aerie_embedder {
     const aerie_model *model;
@@ -185,7 +186,8 @@ aerie_status aerie_embedder_embed(aerie_embedder *embedder, const aerie_embed_te
         m = n - i < PART ? n - i : PART;
         for (size_t k = 0; k < m; k++) {
             const aerie_embed_text *t = &texts[i + k];
-            part[k] = (ae_embed_text){t->tokens, (uint32_t)t->n_tokens, (uint32_t)(t->n_first ? t->n_first : t->n_tokens)};
+            part[k] = (ae_embed_text){.tokens = t->tokens, .n = (uint32_t)t->n_tokens,
+                                      .n_first = (uint32_t)(t->n_first ? t->n_first : t->n_tokens)};
         }
         AE_TRY(ae_embedder_run(embedder->embedder, part, m, vectors + i * n_out, error));
     }
@@ -195,23 +197,66 @@ aerie_status aerie_embedder_embed(aerie_embedder *embedder, const aerie_embed_te
 _Static_assert((int)AERIE_SPAN_OPTION == (int)AE_SPAN_OPTION && (int)AERIE_DECISION_MARKS == (int)AE_DECISION_MARKS,
                "one numbering");
 
-aerie_status aerie_embedder_decide(aerie_embedder *embedder, const int32_t *tokens, const uint8_t *spans, size_t n_tokens,
+/* Checks the ids of a text with rows, and that its rows belong to no question and no option. */
+static aerie_status check_positions(const ae_model *m, const ae_media_prompt *text, const uint8_t *spans, aerie_error *error)
+{
+    if (text->n_media && m->hparams.encoder)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: the model decides about text, not about images",
+                       ae_gguf_path(m->gguf));
+    for (size_t i = 0; i < text->n_tokens; i++) {
+        if (text->tokens[i] >= (int32_t)m->hparams.n_vocab)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the text is %d; 0 to %u are possible", i + 1,
+                           text->tokens[i], m->hparams.n_vocab - 1);
+        if (text->tokens[i] < 0 && spans[i] != AE_SPAN_NONE)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "the span of position %zu is %d, but it is a row of an image, which "
+                           "belongs to no question and no option", i, spans[i]);
+    }
+    return AERIE_OK;
+}
+
+static aerie_status decide(aerie_embedder *e, const ae_media_prompt *text, const uint8_t *spans, float *scores, size_t n_scores,
+                           aerie_error *error)
+{
+    const ae_model *m = e->model->model;
+    const uint32_t n = (uint32_t)text->n_tokens;
+    uint32_t n_options;
+    AE_TRY(check_positions(m, text, spans, error));
+    AE_TRY(ae_decider_count(m, spans, n, &n_options, error));
+    if (n_options != n_scores)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the text has %u options, but %zu scores are wanted", n_options, n_scores);
+    return ae_embedder_decide(e->embedder, &(ae_embed_text){text->tokens, n, n, text->media, text->n_media}, spans, scores,
+                              error);
+}
+
+aerie_status aerie_embedder_decide(aerie_embedder *embedder, const aerie_chunk *chunks, size_t n_chunks, const uint8_t *spans,
                                    float *scores, size_t n_scores, aerie_error *error)
 {
     AE_NEED(embedder, error);
-    AE_NEED_IF(n_tokens, tokens, error);
-    AE_NEED_IF(n_tokens, spans, error);
+    AE_NEED_IF(n_chunks, chunks, error);
     AE_NEED_IF(n_scores, scores, error);
     AE_TRY(ae_session_check_fork(ae_embedder_pool(embedder->embedder), "embedder", error));
     const ae_model *m = embedder->model->model;
-    uint32_t n_options;
+    const uint32_t n_ctx = embedder->options.n_ctx;
+    size_t n = 0;
     if (!m->decision)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: the model has no decision head", ae_gguf_path(m->gguf));
-    AE_TRY(check_text(embedder, &(aerie_embed_text){.tokens = tokens, .n_tokens = n_tokens}, 0, error));
-    AE_TRY(ae_decider_count(m, spans, (uint32_t)n_tokens, &n_options, error));
-    if (n_options != n_scores)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the text has %u options, but %zu scores are wanted", n_options, n_scores);
-    return ae_embedder_decide(embedder->embedder, tokens, spans, (uint32_t)n_tokens, scores, error);
+    for (size_t i = 0; i < n_chunks && n <= n_ctx; i++) {
+        const bool fits = chunks[i].n_tokens <= n_ctx && chunks[i].n_rows <= n_ctx;
+        n += fits ? chunks[i].n_tokens + chunks[i].n_rows : (size_t)n_ctx + 1;
+    }
+    if (!n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the text has no tokens");
+    if (n > n_ctx)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "the text has more tokens and rows of images than the %u that are possible "
+                       "with this model and context (-c)", n_ctx);
+    AE_NEED(spans, error);
+    ae_media_table *table = ae_media_table_create();
+    ae_media_prompt text = {0};
+    if (!table) return ae_fail_memory(error, "the images of a text", 0);
+    aerie_status status = ae_media_prompt_make(&text, table, chunks, n_chunks, &m->hparams, n_ctx + 1, error);
+    if (status == AERIE_OK) status = decide(embedder, &text, spans, scores, n_scores, error);
+    ae_media_prompt_free(&text);
+    ae_media_table_free(table);
+    return status;
 }
 
 aerie_status aerie_decision_probabilities(const float *scores, size_t n, float temperature, double *probabilities,

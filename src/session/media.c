@@ -372,7 +372,8 @@ aerie_status ae_session_source_prompt(aerie_session *s, aerie_request *request, 
     float *rows = ae_alloc(n * h->n_embd, sizeof *rows);
     if (!rows) return ae_fail_memory(error, "the rows of a source", n * h->n_embd * sizeof *rows);
     pthread_mutex_lock(&s->source->lock);
-    aerie_status status = ae_embedder_rows(s->source->encoder, tokens, (uint32_t)n, rows, error);
+    const ae_embed_text text = {.tokens = tokens, .n = (uint32_t)n, .n_first = (uint32_t)n};
+    aerie_status status = ae_embedder_rows(s->source->encoder, &text, rows, error);
     pthread_mutex_unlock(&s->source->lock);
     const aerie_chunk chunks[] = {{.rows = rows, .n_rows = n}, {.tokens = &h->start_token, .n_tokens = 1}};
     if (status == AERIE_OK) status = ae_media_prompt_make(prompt, s->media, chunks, 2, h, s->params.n_ctx, error);

@@ -198,44 +198,20 @@ uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot)
     return ae_kv_n_live(ae_engine_kv(spec->engine), slot);
 }
 
-/* Sets the rotary positions of the slot's rows in this pass. */
-static void turn_rows(ae_spec *spec, const spec_slot *s, uint32_t live)
-{
-    const uint32_t n = s->n_chain + s->tree.n, first = s->n_chain ? s->first_chain : s->first_tree;
-    uint32_t debt = 0, at = live;
-    for (uint32_t i = 0; i < s->n_media && s->media[i].first < live + n; i++) {
-        const ae_media *m = &s->media[i];
-        const uint32_t end = m->first + m->n, begin = m->first > at ? m->first : at, stop = end < live + n ? end : live + n;
-        if (begin < stop) {
-            if (begin > at) ae_engine_turn(spec->engine, first + at - live, begin - at, debt, 0, 0);
-            ae_engine_turn(spec->engine, first + begin - live, stop - begin, debt, m->n_across, begin - m->first);
-            at = stop;
-        }
-        debt += ae_media_debt(m);
-    }
-    if (debt && at < live + n) ae_engine_turn(spec->engine, first + at - live, live + n - at, debt, 0, 0);
-}
-
 static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, aerie_error *error)
 {
     spec_slot *s = &spec->slots[i_slot];
     const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
     const ae_export exported = s->row ? AE_EXPORT_ALL : s->decoding ? AE_EXPORT_LAST : AE_EXPORT_NONE;
     AE_TRY(ae_engine_add_chain(spec->engine, i_slot, s->tokens + live, s->n_chain, exported, &s->first_chain, error));
-    for (uint32_t i = 0; i < s->n_media; i++) {
-        const ae_media *m = &s->media[i];
-        const uint32_t begin = m->first > live ? m->first : live, end = m->first + m->n;
-        const uint32_t stop = end < live + s->n_chain ? end : live + s->n_chain;
-        if (begin >= stop) continue;
-        const float *rows = m->rows + (size_t)(begin - m->first) * ae_engine_net(spec->engine)->model->hparams.n_embd;
-        AE_TRY(ae_engine_add_given(spec->engine, s->first_chain + begin - live, stop - begin, rows,
-                                   (size_t)m->n * ae_engine_net(spec->engine)->model->hparams.n_embd, m->group, error));
+    if (s->n_chain)
+        AE_TRY(ae_engine_add_media(spec->engine, s->first_chain, s->n_chain, live, s->media, s->n_media, error));
+    if (s->tree.n) {
+        AE_TRY(ae_engine_add_tree(spec->engine, i_slot, &s->tree, &s->first_tree, error));
+        ae_engine_turn_media(spec->engine, s->first_tree, s->tree.n, live + s->n_chain, s->media, s->n_media);
     }
-    if (s->tree.n) AE_TRY(ae_engine_add_tree(spec->engine, i_slot, &s->tree, &s->first_tree, error));
-    if (s->n_media) turn_rows(spec, s, live);
     return AERIE_OK;
 }
-
 
 /* Waits until a pass that took `seconds` has lasted as long as the options demand. Returns its time including the wait. */
 static double wait_least(const ae_spec *spec, double seconds)

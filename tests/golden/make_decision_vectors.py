@@ -5,7 +5,8 @@
 
 Computes trunk and head in float64 (needs numpy and gguf), as llama.cpp's clef.cpp, qwen35.cpp and modern-bert.cpp of build
 11434 define them. Each file NAME.bin holds, little-endian: u32 tokens n, u32 scores m, u64 FNV-1a of the model file, i32 tokens
-[n], u8 spans [n] (as aerie_span), f64 scores [m].
+[n], u8 spans [n] (as aerie_span), f64 scores [m]; where the text has an image: u32 first, u32 rows r, u32 columns, f32 rows
+[r][width], which stand at positions [first, first + r), whose tokens are 0.
 """
 import argparse
 import os
@@ -73,10 +74,11 @@ def softmax(x):
     return e / e.sum(-1, keepdims=True)
 
 
-def rotate(x, n_rot, base):
-    """x [rows][heads][dim]: pairs (i, i + n_rot / 2) of the first n_rot values turn by the row's position."""
+def rotate(x, n_rot, base, places=None):
+    """x [rows][heads][dim]: pairs (i, i + n_rot / 2) of the first n_rot values turn by the row's position; places [rows][half]:
+    instead of it."""
     half = n_rot // 2
-    angle = np.arange(len(x))[:, None] * base ** (-2.0 * np.arange(half) / n_rot)
+    angle = (np.arange(len(x))[:, None] if places is None else places) * base ** (-2.0 * np.arange(half) / n_rot)
     c, s = np.cos(angle)[:, None], np.sin(angle)[:, None]
     y = x.copy()
     y[..., :half] = x[..., :half] * c - x[..., half:n_rot] * s
@@ -112,14 +114,31 @@ def delta_net(m, p, x, eps):
     return out.reshape(len(x), -1) @ w[p + "ssm_out.weight"].T
 
 
-def gated_attention(m, p, x, eps):
+def places_of(m, n, image):
+    """Positions by which pairs turn: a text's own, or time, height and width of an image's grid, whose sections alternate."""
+    time = np.arange(n)
+    height, width = time.copy(), time.copy()
+    if image:
+        first, rows, across = image["first"], len(image["rows"]), image["across"]
+        cell = np.arange(rows)
+        time[first:first + rows] = first
+        height[first:first + rows], width[first:first + rows] = first + cell // across, first + cell % across
+        for axis in (time, height, width): # the text goes on after the longer side
+            axis[first + rows:] -= rows - max(across, rows // across)
+    sections = m.key("rope.dimension_sections")
+    axes = [height if i % 3 == 1 and i < 3 * sections[1] else width if i % 3 == 2 and i < 3 * sections[2] else time
+            for i in range(m.key("rope.dimension_count") // 2)]
+    return np.stack(axes, axis=1)
+
+
+def gated_attention(m, p, x, eps, places):
     w = m.w
     heads, kv, dim = m.key("attention.head_count"), m.key("attention.head_count_kv"), m.key("attention.key_length")
     full = (x @ w[p + "attn_q.weight"].T).reshape(-1, heads, 2 * dim)
     q, gate = full[..., :dim], full[..., dim:]
     k, v = ((x @ w[p + f"attn_{n}.weight"].T).reshape(-1, kv, dim) for n in "kv")
     q, k = rms(q, w[p + "attn_q_norm.weight"], eps), rms(k, w[p + "attn_k_norm.weight"], eps)
-    q, k = (rotate(t, m.key("rope.dimension_count"), m.key("rope.freq_base")) for t in (q, k))
+    q, k = (rotate(t, m.key("rope.dimension_count"), m.key("rope.freq_base"), places) for t in (q, k))
     out = np.zeros_like(q)
     for h in range(heads):
         g = h // (heads // kv)
@@ -129,13 +148,17 @@ def gated_attention(m, p, x, eps):
     return (out * sigmoid(gate)).reshape(len(x), -1) @ w[p + "attn_output.weight"].T
 
 
-def qwen35(m, tokens):
+def qwen35(m, tokens, image):
     w, eps = m.w, m.key("attention.layer_norm_rms_epsilon")
     x = w["token_embd.weight"][tokens]
+    if image:
+        x[image["first"]:image["first"] + len(image["rows"])] = image["rows"]
+    places = places_of(m, len(x), image)
     for i in range(m.key("block_count")):
         p = f"blk.{i}."
         attends = (i + 1) % m.key("full_attention_interval") == 0
-        x = x + (gated_attention if attends else delta_net)(m, p, rms(x, w[p + "attn_norm.weight"], eps), eps)
+        y = rms(x, w[p + "attn_norm.weight"], eps)
+        x = x + (gated_attention(m, p, y, eps, places) if attends else delta_net(m, p, y, eps))
         y = rms(x, w[p + "post_attention_norm.weight"], eps)
         x = x + (silu(y @ w[p + "ffn_gate.weight"].T) * (y @ w[p + "ffn_up.weight"].T)) @ w[p + "ffn_down.weight"].T
     return rms(x, w["output_norm.weight"], eps)
@@ -276,31 +299,49 @@ JOINT = ([(NONE, 17), (CHOICE, 5)] + [(NONE, 2), (OPTION, 1), (NONE, 2), (OPTION
 MARKS = [(SCORE, 9), (NONE, 1), (OPTION, 1), (NONE, 4), (OPTION, 1), (NONE, 2), (OPTION, 2), (NONE, 33)]
 
 
-def write(name, path, out):
+def grid(width):
+    """An image of 2 x 3 rows after the first 5 tokens."""
+    state, numbers = 7, []
+    for _ in range(6 * width):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        numbers.append((state >> 40) / 2**23 - 1)
+    return {"first": 5, "across": 3, "rows": np.array(numbers, np.float32).astype(np.float64).reshape(6, width)}
+
+
+def write(name, arch, path, out):
     m = Model(path)
-    spans = [kind for kind, n in (JOINT if name == "clef" else MARKS) for _ in range(n)]
+    spans = [kind for kind, n in (JOINT if arch == "clef" else MARKS) for _ in range(n)]
+    image = grid(m.key("embedding_length")) if name == "clef-image" else None
+    n_rows = len(image["rows"]) if image else 0
     tokens = text(len(spans))
-    if name == "clef":
-        scores = joint(m, tokens, spans, qwen35(m, tokens))
+    if image:
+        tokens[image["first"]:image["first"]] = [0] * n_rows
+        spans[image["first"]:image["first"]] = [NONE] * n_rows
+    if arch == "clef":
+        scores = joint(m, tokens, spans, qwen35(m, tokens, image))
     else:
         scores = marks(m, spans, modern_bert(m, tokens, m.key("block_count") - m.key("decision.block_count")))
     with open(os.path.join(out, name + ".bin"), "wb") as f:
         f.write(struct.pack("<IIQ", len(tokens), len(scores), fnv(path)))
         f.write(struct.pack(f"<{len(tokens)}i", *tokens) + bytes(spans) + struct.pack(f"<{len(scores)}d", *scores))
-    print(f"{name}: {len(tokens)} tokens, scores " + " ".join(f"{s:.6f}" for s in scores))
+        if image:
+            f.write(struct.pack("<III", image["first"], n_rows, image["across"]))
+            f.write(image["rows"].astype("<f4").tobytes())
+    print(f"{name}: {len(tokens)} positions, scores " + " ".join(f"{s:.6f}" for s in scores))
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--mkarch", required=True)
     parser.add_argument("--out", default="tests/golden/decide")
-    parser.add_argument("names", nargs="*", default=["clef", "modern-bert-decides"])
+    parser.add_argument("names", nargs="*", default=["clef", "clef-image", "modern-bert-decides"])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for name in args.names:
             path = os.path.join(folder, name + ".gguf")
-            subprocess.run([args.mkarch, name, path], check=True)
-            write(name, path, args.out)
+            arch = name.removesuffix("-image")
+            subprocess.run([args.mkarch, arch, path], check=True)
+            write(name, arch, path, args.out)
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ static void check_pooled(const char *name)
     const uint32_t n = pool(model, mean, wanted);
     const ae_embed_options o = {.n_ctx = MKARCH_CTX, .n_batch = MKARCH_CTX, .n_seqs = 1, .n_threads = 1, .normalize = -1,
                                 .pooling = n == 1 ? AE_POOLING_RANK : AE_POOLING_MEAN};
-    const ae_embed_text text = {g.tokens, ROWS, ROWS};
+    const ae_embed_text text = {.tokens = g.tokens, .n = ROWS, .n_first = ROWS};
     need(ae_embedder_create(&e, net, &o, &error), &error);
     assert_int_equal(ae_embedder_n_out(e), n);
     need(ae_embedder_run(e, &text, 1, got, &error), &error);

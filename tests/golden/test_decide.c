@@ -20,7 +20,7 @@
 #include "arch_rig.inc"
 #include "engine/decide.h"
 
-enum { MAX_TEXT = 128, MAX_SCORES = 16 };
+enum { MAX_TEXT = 128, MAX_SCORES = 16, MAX_NUMBERS = 8 * 64 };
 
 typedef struct decided {
     uint32_t n, m; /* tokens, scores */
@@ -28,9 +28,16 @@ typedef struct decided {
     int32_t tokens[MAX_TEXT];
     uint8_t spans[MAX_TEXT];
     double scores[MAX_SCORES];
+    uint32_t image[3];        /* an image's first position, rows (0: there is no image) and columns */
+    float rows[MAX_NUMBERS];
+    aerie_chunk chunks[3];
+    size_t n_chunks;
 } decided;
 
-static const char *const names[] = {"clef", "modern-bert-decides"};
+/* golden scores, and the models that they are of */
+static const struct {
+    const char *scores, *model;
+} names[] = {{"clef", "clef"}, {"clef-image", "clef"}, {"modern-bert-decides", "modern-bert-decides"}};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static char path[128];
@@ -46,7 +53,16 @@ static void read_decided(decided *g, const char *name)
     assert_true(ok && g->n <= MAX_TEXT && g->m <= MAX_SCORES);
     ok = fread(g->tokens, 4, g->n, f) == g->n && fread(g->spans, 1, g->n, f) == g->n && fread(g->scores, 8, g->m, f) == g->m;
     assert_true(ok);
+    if (fread(g->image, 4, 3, f) == 3) {
+        const size_t n = fread(g->rows, sizeof *g->rows, MAX_NUMBERS, f);
+        assert_true(g->image[1] && n % g->image[1] == 0 && g->image[0] + g->image[1] <= g->n);
+    }
     fclose(f);
+    const uint32_t first = g->image[0], n = g->image[1];
+    if (first) g->chunks[g->n_chunks++] = (aerie_chunk){.tokens = g->tokens, .n_tokens = first};
+    if (n) g->chunks[g->n_chunks++] = (aerie_chunk){.rows = g->rows, .n_rows = n, .n_across = g->image[2]};
+    g->chunks[g->n_chunks++] = (aerie_chunk){.tokens = g->tokens + first + n, .n_tokens = g->n - first - n};
+    for (uint32_t i = 0; i < n; i++) g->tokens[first + i] = -1 - (int32_t)i;
 }
 
 static void write_model(const mkarch_spec *spec)
@@ -97,6 +113,8 @@ static void score_exactly(const decided *g, float *scores)
     need(ae_engine_create(&engine, net, &o, &error), &error);
     ae_engine_rows_clear(engine);
     need(ae_engine_add_text(engine, 0, g->tokens, g->n, g->n, &first, &error), &error);
+    const ae_media image = {.first = g->image[0], .n = g->image[1], .rows = g->rows, .n_across = g->image[2]};
+    need(ae_engine_add_media(engine, first, g->n, 0, &image, g->image[1] != 0, &error), &error);
     need(ae_engine_pass(engine, &error), &error);
     const size_t bytes = (size_t)g->n * model->hparams.n_embd * sizeof(float);
     float *rows = malloc(bytes), *room = malloc(bytes);
@@ -120,11 +138,11 @@ static void test_golden_scores(void **state)
     float scores[MAX_SCORES];
     (void)state;
     for (size_t i = 0; i < N_NAMES; i++) {
-        read_decided(&g, names[i]);
-        write_model(mkarch_find(names[i]));
-        if (hash_of_model() != g.model_hash) fail_msg("%s: the golden scores are of another model", names[i]);
+        read_decided(&g, names[i].scores);
+        write_model(mkarch_find(names[i].model));
+        if (hash_of_model() != g.model_hash) fail_msg("%s: the golden scores are of another model", names[i].scores);
         score_exactly(&g, scores);
-        print_message("%-22s error %.1e\n", names[i], error_of(scores, &g));
+        print_message("%-22s error %.1e\n", names[i].scores, error_of(scores, &g));
         assert_true(error_of(scores, &g) <= 1e-10);
     }
     unlink(path);
@@ -154,7 +172,7 @@ static void decide(const aerie_model *model, uint32_t n_threads, uint32_t n_batc
     p.n_batch = n_batch;
     need(aerie_embedder_create(&e, model, &p, &error), &error);
     for (int k = 0; k < 2; k++) /* nothing is kept of a text */
-        need(aerie_embedder_decide(e, g->tokens, g->spans, g->n, scores, g->m, &error), &error);
+        need(aerie_embedder_decide(e, g->chunks, g->n_chunks, g->spans, scores, g->m, &error), &error);
     aerie_embedder_free(e);
 }
 
@@ -169,13 +187,13 @@ static void test_same_bits(void **state)
     (void)state;
     for (size_t i = 0; i < N_NAMES; i++) {
         float wanted[MAX_SCORES], scores[MAX_SCORES];
-        read_decided(&g, names[i]);
-        write_model(mkarch_find(names[i]));
+        read_decided(&g, names[i].scores);
+        write_model(mkarch_find(names[i].model));
         for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
             aerie_model *model = load(cases[k].level, cases[k].backend);
             if (!model) continue;
             decide(model, cases[k].n_threads, cases[k].n_batch, &g, k ? scores : wanted);
-            if (k && memcmp(scores, wanted, g.m * sizeof *scores)) fail_msg("%s: other bits in case %zu", names[i], k);
+            if (k && memcmp(scores, wanted, g.m * sizeof *scores)) fail_msg("%s: other bits in case %zu", names[i].scores, k);
             aerie_model_free(model);
         }
         assert_true(error_of(wanted, &g) <= 1e-5); /* keys and values are F16 here */
@@ -190,15 +208,15 @@ static void test_spans_matter(void **state)
     float wanted[MAX_SCORES], scores[MAX_SCORES];
     (void)state;
     for (size_t i = 0; i < N_NAMES; i++) {
-        read_decided(&g, names[i]);
-        write_model(mkarch_find(names[i]));
+        read_decided(&g, names[i].scores);
+        write_model(mkarch_find(names[i].model));
         aerie_model *model = load("", "");
         decide(model, 1, 0, &g, wanted);
         for (uint32_t k = 0; k < g.n; k++) /* the last question is of another kind */
             if (g.spans[k] == AERIE_SPAN_SCORE) g.spans[k] = AERIE_SPAN_NOUL;
         decide(model, 1, 0, &g, scores);
         for (uint32_t k = 0; k < g.m; k++)
-            if (!(fabsf(scores[k] - wanted[k]) > 1e-6f)) fail_msg("%s: score %u stays", names[i], k);
+            if (!(fabsf(scores[k] - wanted[k]) > 1e-6f)) fail_msg("%s: score %u stays", names[i].scores, k);
         aerie_model_free(model);
     }
     unlink(path);
@@ -238,8 +256,8 @@ static void test_every_weight(void **state)
     uint32_t n_lines = 0;
     (void)state;
     for (size_t i = 0; i < N_NAMES; i++) {
-        const mkarch_spec *spec = mkarch_find(names[i]);
-        read_decided(&g, names[i]);
+        const mkarch_spec *spec = mkarch_find(names[i].model);
+        read_decided(&g, names[i].scores);
         write_model(spec);
         score_exactly(&g, wanted);
         for (const char *line = spec->tensors; *line; line = strchr(line, '\n') + 1) {
@@ -254,7 +272,7 @@ static void test_every_weight(void **state)
             assert_true(alter(spec, old, new, &altered));
             write_model(&altered);
             score_exactly(&g, scores);
-            if (!memcmp(scores, wanted, g.m * sizeof *scores)) fail_msg("%s: nothing reads %s", names[i], name);
+            if (!memcmp(scores, wanted, g.m * sizeof *scores)) fail_msg("%s: nothing reads %s", names[i].scores, name);
             n_lines++;
         }
     }
@@ -325,20 +343,50 @@ static void test_refused(void **state)
     assert_true(info.is_encoder);
     refused(aerie_session_create(&session, model, NULL, &error), AERIE_ERROR_UNSUPPORTED, &error, "decision head");
     need(aerie_embedder_create(&e, model, NULL, &error), &error);
-#define DECIDE(list, n_list, n_scores) aerie_embedder_decide(e, g.tokens, list, n_list, scores, n_scores, &error)
+#define DECIDE_TOKENS(tokens_, list, n_list, n_scores) \
+    aerie_embedder_decide(e, &(aerie_chunk){.tokens = tokens_, .n_tokens = n_list}, 1, list, scores, n_scores, &error)
+#define DECIDE(list, n_list, n_scores) DECIDE_TOKENS(g.tokens, list, n_list, n_scores)
     refused(DECIDE(g.spans, g.n, g.m - 1), AERIE_ERROR_ARGUMENT, &error, "9 options");
     refused(DECIDE(g.spans, 0, 1), AERIE_ERROR_ARGUMENT, &error, "no tokens");
+    refused(aerie_embedder_decide(e, NULL, 0, g.spans, scores, 1, &error), AERIE_ERROR_ARGUMENT, &error, "no tokens");
     refused(DECIDE(((const uint8_t[]){0, 4, 1, 4}), 4, 2), AERIE_ERROR_ARGUMENT, &error, "before any question");
     refused(DECIDE(((const uint8_t[]){0, 1, 2, 4}), 4, 1), AERIE_ERROR_ARGUMENT, &error, "question 0 has no option");
     refused(DECIDE(((const uint8_t[]){0, 1, 4, 3}), 4, 1), AERIE_ERROR_ARGUMENT, &error, "question 1 has no option");
     refused(DECIDE(((const uint8_t[]){0, 0, 0, 0}), 4, 0), AERIE_ERROR_ARGUMENT, &error, "no token belongs to a question");
     refused(DECIDE(((const uint8_t[]){0, 1, 4, 5}), 4, 1), AERIE_ERROR_ARGUMENT, &error, "the span of token 3 is 5");
     need(DECIDE(((const uint8_t[]){1, 4}), 2, 1), &error); /* the shortest text */
-    refused(aerie_embedder_decide(e, (const int32_t[]){5, MKARCH_VOCAB}, (const uint8_t[]){1, 4}, 2, scores, 1, &error),
-            AERIE_ERROR_ARGUMENT, &error, "token 2 of text 1 is 264");
+    refused(DECIDE_TOKENS(((const int32_t[]){5, MKARCH_VOCAB}), ((const uint8_t[]){1, 4}), 2, 1), AERIE_ERROR_ARGUMENT, &error,
+            "token 2 of the text is 264");
+    refused(DECIDE_TOKENS(((const int32_t[]){5, -1}), ((const uint8_t[]){1, 4}), 2, 1), AERIE_ERROR_ARGUMENT, &error, "is -1");
     static int32_t many[MKARCH_CTX + 1];
     static uint8_t spans[MKARCH_CTX + 1] = {1, 4};
-    refused(aerie_embedder_decide(e, many, spans, MKARCH_CTX + 1, scores, 1, &error), AERIE_ERROR_LIMIT, &error, "257 tokens");
+    refused(DECIDE_TOKENS(many, spans, MKARCH_CTX + 1, 1), AERIE_ERROR_LIMIT, &error, "than the 256");
+    refused(DECIDE_TOKENS(many, spans, SIZE_MAX, 1), AERIE_ERROR_LIMIT, &error, "than the 256");
+    need(DECIDE_TOKENS(many, spans, MKARCH_CTX, 1), &error); /* the longest */
+    aerie_chunk *image = &g.chunks[1];
+    static const uint8_t asked[] = {1, 0, 4};
+    const aerie_chunk one = {.tokens = g.tokens, .n_tokens = 1};
+    read_decided(&g, "clef-image");
+#define DECIDE_IMAGE(spans_) aerie_embedder_decide(e, (const aerie_chunk[]){one, *image, one}, 3, spans_, scores, 1, &error)
+    image->n_rows = image->n_across = 1;
+    need(DECIDE_IMAGE(asked), &error);
+    refused(DECIDE_IMAGE(((const uint8_t[]){1, 4, 4})), AERIE_ERROR_ARGUMENT, &error, "position 1 is 4, but it is a row");
+    image->n_across = 2;
+    refused(DECIDE_IMAGE(asked), AERIE_ERROR_ARGUMENT, &error, "do not fill lines of 2");
+    image->n_across = 1, image->group = true;
+    refused(DECIDE_IMAGE(asked), AERIE_ERROR_UNSUPPORTED, &error, "recurrent layers");
+    image->group = false, g.rows[3] = NAN;
+    refused(DECIDE_IMAGE(asked), AERIE_ERROR_ARGUMENT, &error, "not finite");
+    g.rows[3] = 0, image->n_rows = MKARCH_CTX;
+    refused(DECIDE_IMAGE(asked), AERIE_ERROR_LIMIT, &error, "than the 256");
+    image->n_rows = 1;
+    need(DECIDE_IMAGE(asked), &error); /* nothing stays of what was refused */
+    aerie_embedder_free(e);
+    aerie_model_free(model);
+    write_model(mkarch_find("modern-bert-decides"));
+    model = load("", "");
+    need(aerie_embedder_create(&e, model, NULL, &error), &error);
+    refused(DECIDE_IMAGE(asked), AERIE_ERROR_UNSUPPORTED, &error, "not about images");
     aerie_embedder_free(e);
     aerie_model_free(model);
     write_model(mkarch_find("bert"));

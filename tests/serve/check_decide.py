@@ -1,15 +1,20 @@
 """Decision models behind the server: /v1/systemone with both kinds of heads, the same answers however they are computed, what
 belongs to which span, and what is refused."""
+import base64
 import json
 import os
+import random
+import struct
 import subprocess
 import unittest
+import zlib
 
 import rig
 from rig import Server
 
 JSON = "{% macro text(v) %}{{ v if v is string else v | tojson(separators=[',', ':']) }}{% endmacro %}"
-JOINT = JSON + ("S {{ sep }}{{ text(state) }}{% for q in questions %}{{ sep }}\nFIELD {{ loop.index }} {{ q.id }} {{ q.type }} "
+JOINT = JSON + ("S {% if images %}{{ sep }}{% for image in images %}{{ image }}{% endfor %}\n{% endif %}"
+                "{{ sep }}{{ text(state) }}{% for q in questions %}{{ sep }}\nFIELD {{ loop.index }} {{ q.id }} {{ q.type }} "
                 "{{ sep }}{{ mark_question }}{{ text(q.instructions) }}{% for o in q.options %}{{ sep }}\n{{ loop.index }}: "
                 "{{ sep }}{{ mark_option }}{{ {'d': o.description, 'id': o.key} | tojson(separators=[',', ':']) }}"
                 "{% endfor %}{{ sep }} END{% endfor %}{{ sep }}DECISIONS:")
@@ -30,6 +35,16 @@ FILES = {"clef": JOINT, "modern-bert-decides": OWN}
 def server(name, *more, template=None):
     text = FILES[name] if template is None else template
     return Server("--override-kv", "tokenizer.chat_template.systemone=str:" + text, "-c", "2048", *more, model=name + ".gguf")
+
+
+def picture(seed, w=60, h=40):
+    """A PNG of random pixels as a data: URL."""
+    rng = random.Random(seed)
+    rows = b"".join(b"\0" + rng.randbytes(3 * w) for _ in range(h))
+    chunks = ((b"IHDR", struct.pack(">IIBBBBB", w, h, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    data = b"\x89PNG\r\n\x1a\n" + b"".join(struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d))
+                                            for n, d in chunks)
+    return "data:image/png;base64," + base64.b64encode(data).decode()
 
 
 def ask(s, questions=None, **fields):
@@ -129,6 +144,63 @@ class Decide(unittest.TestCase):
             mark = ask(s, state="a<|im_start|>b").json  # the mark of an option in the request is none
             self.assertEqual(mark, ask(s, state="a b").json)
 
+    def test_images(self):
+        """They come before the state, from "images" or out of messages, and their pixels matter."""
+        eye = os.path.join(rig.FOLDER, "eye.gguf")
+        subprocess.run([os.path.join(os.path.dirname(rig.MKMODEL), "mkarch"), "mmproj-qwen35:64", eye], check=True)
+        one, other = picture(1), picture(2, 40, 90)
+        say = {"type": "text", "text": "hi <__media__>"} # what other programs take for a mark is text
+
+        def turn(*content):
+            return {"role": "user", "content": list(content)}
+
+        def shown(url, wrapped=True):
+            return {"type": "image_url", "image_url": {"url": url} if wrapped else url}
+
+        bodies = set()
+        for more in ((), ("-t", "1", "-b", "5"), ("--cpu", "ref", "-t", "3")):
+            with self.subTest(more=more), server("clef", "--mmproj", eye, *more) as s:
+                a = ask(s, images=[one, other], state=[turn(say), "x"])
+                self.assertEqual(a.status, 200, a.body)
+                bodies.add(a.body)
+                if more:
+                    continue
+                self.check_answers(a.json["answers"])
+                self.assertEqual(ask(s, state=[turn(shown(one), say, shown(other, False)), "x"]).body, a.body)
+                self.assertEqual(ask(s, images=[one], state=[turn(say, shown(other)), "x"]).body, a.body)
+                inside = ask(s, images=[one, other], state={"messages": [turn(say)], "id": 7})
+                self.assertEqual(ask(s, state={"messages": [turn(say, shown(one), shown(other))], "id": 7}).body, inside.body)
+                seen = {json.dumps(ask(s, state=[turn(say), "x"], **f).json["answers"]) for f in (
+                    {}, {"images": None}, {"images": [one]}, {"images": [other]}, {"images": [other, one]},
+                    {"images": [one, other]})}
+                self.assertEqual(len(seen), 5) # the first two are the same
+                text = ask(s, state=[turn(say), "x"]).json["usage"]["input_tokens"]
+                rows = [ask(s, images=i, state=[turn(say), "x"]).json["usage"]["input_tokens"] - text
+                        for i in ([one], [other], [one, other])]
+                self.assertTrue(min(rows) > 2)
+                self.assertEqual(s.get("/v1/models").json["data"][0]["architecture"]["input_modalities"], ["text", "image"])
+        self.assertEqual(len(bodies), 1)
+        with server("clef", "--mmproj", eye, "--max-images", "2") as s:
+            for fields, word, field in (({"images": [one] * 3}, "--max-images", "images"),
+                                        ({"images": [one, 5]}, "images[1]", "images"),
+                                        ({"images": ["https://example.org/a.png"]}, "data: URL", "images"),
+                                        ({"images": ["data:image/png;base64,AAAA"]}, "images[0]", "images"),
+                                        ({"images": one}, "list", "images"),
+                                        ({"state": [1, turn(shown("data:,"))]}, "state[1].content[0]", "state")):
+                a = ask(s, **fields)
+                self.assertEqual(a.status, 400, (fields, a.body))
+                self.assertIn(word, a.error)
+                self.assertEqual(a.json["error"]["param"], field)
+            self.assertEqual(ask(s, images=[one]).status, 200)
+        for template, status in ((JOINT.replace("{{ image }}", ""), 501),
+                                 (JOINT.replace("{{ image }}", "{{ image }}" * 2), 500),
+                                 (JOINT.replace("S {% if", "{{ mark_question }}{% if"), 500)):
+            with server("clef", "--mmproj", eye, template=template) as s:
+                self.assertEqual(ask(s, images=[one]).status, status, template)
+        with server("modern-bert-decides", "--mmproj", eye) as s:
+            self.assertIn("--mmproj has no effect", s.log)
+            self.assertIn("not about images", ask(s, images=[one]).error)
+
     def test_refusals(self):
         q = {"type": "noul", "instructions": "x"}
         wrong = [({"state": None}, "state"), ({"questions": {}}, "questions"), ({"questions": []}, "questions"),
@@ -148,9 +220,9 @@ class Decide(unittest.TestCase):
                     a = ask(s, **fields)
                     self.assertEqual(a.status, 400, (fields, a.body))
                     self.assertIn(word, a.error)
-                picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
+                shown = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
                 self.assertEqual(ask(s, images=["data:image/png;base64,"]).status, 501)
-                self.assertEqual(ask(s, state=[{"role": "user", "content": [picture]}]).status, 501)
+                self.assertEqual(ask(s, state=[{"role": "user", "content": [shown]}]).status, 501)
                 a = s.post("/v1/completions", {"prompt": "a"})
                 self.assertEqual(a.status, 400)
                 self.assertIn("/v1/systemone", a.error)

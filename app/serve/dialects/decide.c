@@ -5,8 +5,9 @@
  * scores them. With a JOINT head (Clef) one prompt has all questions, and its pieces are tokenized one by one; with a MARKS
  * head (ModernBERT's, Laya) each question has a prompt of its own, which is cut to the lengths that the model was trained with.
  * The model's embedder computes the scores under its embed_lock, so requests take turns. An answer depends on the model file
- * and the request alone.
+ * and the request alone. Images of a request come before its text; models with a MARKS head read none.
  */
+#define _GNU_SOURCE /* memmem */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,19 +41,21 @@ typedef struct decision {
     serve_ask ask;
     serve_call *call;
     serve_error *error;   /* valid until the reply */
+    json_t *state;        /* without its images, owned */
     question *questions;  /* [n_questions] */
     size_t n_questions, n_options; /* of all questions */
     float *scores;        /* [n_options] */
-    /* the prompt that is being made */
+    /* the prompt that is being made: ask.pictured, then tokens */
     int32_t *tokens;      /* [n_tokens] */
     uint8_t *spans;       /* [n_tokens] */
-    size_t n_tokens, n_all; /* n_all: tokens of all prompts so far */
+    size_t n_tokens, n_all; /* n_all: positions of all prompts so far */
 } decision;
 
 static void decision_free(decision *d)
 {
     for (size_t i = 0; d->questions && i < d->n_questions; i++) json_decref(d->questions[i].options);
     free(d->questions);
+    json_decref(d->state);
     free(d->scores);
     free(d->tokens);
     free(d->spans);
@@ -167,8 +170,53 @@ static bool read_question(decision *d, question *q, const char *id, const json_t
                                          : read_noul(d, q, criteria);
 }
 
-/* Returns whether the state is chat messages of which one has a picture. */
-static bool shows_pictures(const json_t *state)
+/* Adds a message to a list, without its images, which are taken. `where` names it. */
+static bool add_message(decision *d, json_t *list, json_t *message, const char *where)
+{
+    json_t *content = json_object_get(message, "content"), *rest = json_array(), *copy = NULL;
+    bool ok = rest != NULL || serve_fail_memory(d->error);
+    for (size_t k = 0; ok && k < json_array_size(content); k++) {
+        json_t *part = json_array_get(content, k), *image = json_object_get(part, "image_url");
+        char here[96];
+        snprintf(here, sizeof here, "%s.content[%zu]", where, k);
+        ok = image ? serve_pictures_take_one(&d->ask, image, here, d->error)
+                   : json_array_append(rest, part) == 0 || serve_fail_memory(d->error);
+    }
+    if (ok && json_array_size(rest) < json_array_size(content)) {
+        copy = json_copy(message);
+        ok = (copy && !json_object_set(copy, "content", rest)) || serve_fail_memory(d->error);
+    }
+    if (ok) ok = json_array_append(list, copy ? copy : message) == 0 || serve_fail_memory(d->error);
+    json_decref(rest);
+    json_decref(copy);
+    return ok;
+}
+
+/* Takes the images: those of the field "images", then those of the state if it is chat messages, and what is left of it. */
+static bool read_state(decision *d, const json_t *images)
+{
+    json_t *state = json_object_get(d->ask.body, "state"), *messages = state;
+    const bool wrapped = json_is_object(state) && json_is_array(json_object_get(state, "messages"));
+    char where[64];
+    bool ok = true;
+    for (size_t i = 0; ok && i < json_array_size(images); i++) {
+        snprintf(where, sizeof where, "images[%zu]", i);
+        ok = serve_pictures_take_one(&d->ask, json_array_get(images, i), where, d->error);
+    }
+    if (wrapped) messages = json_object_get(state, "messages");
+    json_t *list = json_is_array(messages) ? json_array() : NULL;
+    for (size_t i = 0; ok && i < json_array_size(messages); i++) {
+        snprintf(where, sizeof where, wrapped ? "state.messages[%zu]" : "state[%zu]", i);
+        ok = list ? add_message(d, list, json_array_get(messages, i), where) : serve_fail_memory(d->error);
+    }
+    d->state = wrapped ? json_copy(state) : json_incref(list ? list : state);
+    if (ok && wrapped) ok = (d->state && !json_object_set(d->state, "messages", list)) || serve_fail_memory(d->error);
+    json_decref(list);
+    return ok;
+}
+
+/* Returns whether the request has images. */
+static bool shows_pictures(const json_t *state, const json_t *images)
 {
     const json_t *messages = json_is_object(state) ? json_object_get(state, "messages") : state;
     for (size_t i = 0; i < json_array_size(messages); i++) {
@@ -176,7 +224,7 @@ static bool shows_pictures(const json_t *state)
         for (size_t k = 0; k < json_array_size(content); k++)
             if (json_object_get(json_array_get(content, k), "image_url")) return true;
     }
-    return false;
+    return json_array_size(images) != 0;
 }
 
 static bool read_body(decision *d)
@@ -196,8 +244,11 @@ static bool read_body(decision *d)
     if (videos && !json_is_null(videos) && (!json_is_array(videos) || json_array_size(videos)))
         return serve_fail(d->error, 400, "videos", "'videos' is not supported");
     if (!serve_get_list(d->ask.body, "images", &images, d->error)) return false;
-    if (json_array_size(images) || shows_pictures(state))
-        return serve_fail(d->error, 501, "images", "decisions about pictures are not supported");
+    if (shows_pictures(state, images) && !d->ask.model->tower)
+        return serve_fail(d->error, 501, "images", d->ask.model->models.info.decision == AERIE_DECISION_JOINT
+                              ? "the model '%.100s' was loaded without its mmproj file (--mmproj), which reads images"
+                              : "the model '%.100s' decides about text, not about images", d->ask.model->name);
+    if (!read_state(d, images)) return false;
     d->questions = calloc(json_object_size(questions), sizeof *d->questions);
     if (!d->questions) return serve_fail_memory(d->error);
     json_object_foreach((json_t *)questions, id, one) {
@@ -285,18 +336,19 @@ static bool unexpected(decision *d)
 
 static json_t *joint_variables(const decision *d)
 {
-    json_t *questions = json_array();
-    for (size_t i = 0; questions && i < d->n_questions; i++) {
+    json_t *questions = json_array(), *images = json_array();
+    bool ok = questions && images;
+    for (size_t i = 0; ok && i < d->n_questions; i++) {
         const question *q = &d->questions[i];
-        if (json_array_append_new(questions, json_pack("{s:s, s:s, s:O, s:O}", "id", q->id, "type", type_names[q->type],
-                                                       "instructions", q->instructions, "options", q->options))) {
-            json_decref(questions);
-            questions = NULL;
-        }
+        ok = !json_array_append_new(questions, json_pack("{s:s, s:s, s:O, s:O}", "id", q->id, "type", type_names[q->type],
+                                                         "instructions", q->instructions, "options", q->options));
     }
-    return questions ? json_pack("{s:O, s:o, s:[]}", "state", json_object_get(d->ask.body, "state"), "questions", questions,
-                                 "images")
-                     : NULL;
+    for (size_t i = 0; ok && i < d->ask.images.n; i++)
+        ok = !json_array_append_new(images, json_string(serve_pictures_mark()));
+    json_t *all = ok ? json_pack("{s:O, s:O, s:O}", "state", d->state, "questions", questions, "images", images) : NULL;
+    json_decref(questions);
+    json_decref(images);
+    return all;
 }
 
 /* Adds one piece of a joint prompt. */
@@ -337,6 +389,33 @@ static const char *piece_end(const char *at, const char *end)
     return end;
 }
 
+/* Makes the beginning of a joint prompt with images: the pieces from *at on, up to the one that has the images, are one text.
+ * *at: where the next piece begins; NULL: there is none. */
+static bool add_pictures(decision *d, const char **at, const char *end)
+{
+    const char *mark = serve_pictures_mark();
+    app_text head = {0};
+    aerie_error why = {0};
+    bool found = false, ok = true;
+    while (ok && !found && *at) {
+        const char *next = piece_end(*at, end);
+        found = memmem(*at, (size_t)(next - *at), mark, strlen(mark)) != NULL;
+        ok = app_text_add(&head, *at, (size_t)(next - *at)) || serve_fail_memory(d->error);
+        *at = next < end ? next + sizeof SEP - 1 : NULL;
+    }
+    if (ok && !found)
+        ok = serve_fail(d->error, 501, "images", "the template \"systemone\" of '%.100s' has no place for images",
+                        d->ask.model->name);
+    if (ok && memmem(head.data, head.n, MARKER, sizeof MARKER - 1)) ok = unexpected(d);
+    if (ok) {
+        const aerie_status status = serve_pictures_encode_text(&d->ask, head.data, head.n, &why);
+        ok = status == AERIE_OK ||
+             (status == AERIE_ERROR_ARGUMENT ? unexpected(d) : serve_fail_library(d->error, status, &why, "images"));
+    }
+    app_text_free(&head);
+    return ok;
+}
+
 static bool make_joint(decision *d)
 {
     static const char marks[] = ",\"sep\":\"" SEP "\",\"mark_question\":\"" MARK_QUESTION "\",\"mark_option\":\"" MARK_OPTION
@@ -344,11 +423,12 @@ static bool make_joint(decision *d)
     char *text = NULL;
     size_t n = 0, n_questions = 0, n_options = 0;
     bool ok = render(d, joint_variables(d), MARKER, "<<clef ", marks, &text, &n);
-    for (const char *at = text, *end = text + n; ok; at += sizeof SEP - 1) {
+    const char *at = text, *end = text + n;
+    if (ok && d->ask.images.n) ok = add_pictures(d, &at, end);
+    while (ok && at) {
         const char *next = piece_end(at, end);
         ok = add_piece(d, at, (size_t)(next - at), &n_questions, &n_options);
-        at = next;
-        if (at == end) break;
+        at = next < end ? next + sizeof SEP - 1 : NULL;
     }
     aerie_free(text);
     return ok && ((n_questions == d->n_questions && n_options == d->n_options) || unexpected(d));
@@ -357,7 +437,7 @@ static bool make_joint(decision *d)
 static json_t *own_variables(const decision *d, const question *q)
 {
     return json_pack("{s:s, s:s, s:O, s:O, s:O, s:[]}", "id", q->id, "type", type_names[q->type], "instructions",
-                     q->instructions, "state", json_object_get(d->ask.body, "state"), "options", q->options, "images");
+                     q->instructions, "state", d->state, "options", q->options, "images");
 }
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
@@ -444,18 +524,41 @@ static bool make_own(decision *d, const question *q)
 
 /* ---- Scores -------------------------------------------------------------------------------------------- */
 
+/* Makes the chunks of the prompt, with spans for all positions. Both lists are owned by the caller. */
+static bool make_chunks(const decision *d, aerie_chunk **chunks, size_t *n_chunks, uint8_t **spans)
+{
+    const size_t n_before = aerie_prompt_n_positions(d->ask.pictured);
+    const aerie_chunk *before = aerie_prompt_chunks(d->ask.pictured, n_chunks);
+    *chunks = calloc(*n_chunks + 1, sizeof **chunks);
+    *spans = calloc(n_before + d->n_tokens + 1, 1);
+    if (!*chunks || !*spans) return serve_fail_memory(d->error);
+    if (*n_chunks) memcpy(*chunks, before, *n_chunks * sizeof *before);
+    if (d->n_tokens) {
+        (*chunks)[(*n_chunks)++] = (aerie_chunk){.tokens = d->tokens, .n_tokens = d->n_tokens};
+        memcpy(*spans + n_before, d->spans, d->n_tokens);
+    }
+    return true;
+}
+
 static bool score(decision *d, float *scores, size_t n_scores)
 {
     serve_model *m = d->ask.model;
     aerie_error why = {0};
     aerie_status status = AERIE_OK;
-    d->n_all += d->n_tokens;
+    aerie_chunk *chunks = NULL;
+    uint8_t *spans = NULL;
+    aerie_embedder *embedder = NULL;
+    size_t n_chunks;
+    const bool ok = make_chunks(d, &chunks, &n_chunks, &spans);
+    d->n_all += aerie_prompt_n_positions(d->ask.pictured) + d->n_tokens;
     sem_post(d->call->work); /* let other requests be read and tokenized meanwhile */
     pthread_mutex_lock(&m->embed_lock);
-    aerie_embedder *embedder = serve_embedder_of(&d->ask, AERIE_POOLING_AUTO, d->error);
-    if (embedder) status = aerie_embedder_decide(embedder, d->tokens, d->spans, d->n_tokens, scores, n_scores, &why);
+    if (ok) embedder = serve_embedder_of(&d->ask, AERIE_POOLING_AUTO, d->error);
+    if (embedder) status = aerie_embedder_decide(embedder, chunks, n_chunks, spans, scores, n_scores, &why);
     pthread_mutex_unlock(&m->embed_lock);
     sem_wait(d->call->work);
+    free(chunks);
+    free(spans);
     return embedder && (status == AERIE_OK || serve_fail_library(d->error, status, &why, "questions"));
 }
 

@@ -245,9 +245,11 @@ static int open_model(serve_model *m)
     m->takes_tools = app_format_takes_tools(&m->models.format, &m->models.info);
     m->reads = serve_reads_of(m->template_text);
     if (!serve_lora_open(m)) bad = app_error_memory("the adapters");
+    const bool reads_images = !m->models.info.is_encoder || m->models.info.decision == AERIE_DECISION_JOINT;
+    if (!bad && reads_images) bad = app_tower_load(&m->tower, &m->models, o);
+    else if (!bad && o->mmproj) app_note("--mmproj has no effect: '%s' reads text only", m->name);
+    if (m->tower) atomic_store(&m->server->sees, true);
     if (!bad && !m->models.info.is_encoder) {
-        bad = app_tower_load(&m->tower, &m->models, o);
-        if (m->tower) atomic_store(&m->server->sees, true);
         if (!bad) bad = app_session_open(&m->session, &m->models, o, type);
         if (!bad) app_say_speculation(m->session, o, !o->quiet);
         if (!bad) bad = serve_engine_start(m);

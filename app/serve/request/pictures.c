@@ -188,9 +188,8 @@ static bool take_data(serve_ask *ask, const char *url, const char *where, serve_
     return ok;
 }
 
-static bool take_image(serve_ask *ask, const json_t *part, const char *where, serve_error *error)
+static bool take_image(serve_ask *ask, const json_t *given, const char *where, serve_error *error)
 {
-    const json_t *given = json_object_get(part, "image_url");
     if (json_is_object(given)) given = json_object_get(given, "url");
     const char *url = json_string_value(given);
     if (!ask->model->tower)
@@ -206,6 +205,13 @@ static bool take_image(serve_ask *ask, const json_t *part, const char *where, se
         return serve_fail(error, 400, "messages", "%s: the URL of an image has a byte 0", where);
     if (ask->model->server->o->image_url_hosts) return fetch_image(ask, url, where, error);
     return serve_fail(error, 400, "messages", "%s: this server does not fetch images; send a data: URL", where);
+}
+
+bool serve_pictures_take_one(serve_ask *ask, const json_t *image, const char *where, serve_error *error)
+{
+    if (take_image(ask, image, where, error)) return true;
+    if (*error->param) snprintf(error->param, sizeof error->param, "%.*s", (int)strcspn(where, ".["), where);
+    return false;
 }
 
 bool serve_pictures_unseen(const serve_ask *ask, const json_t *message)
@@ -224,7 +230,7 @@ bool serve_pictures_take(serve_ask *ask, const json_t *messages, serve_error *er
             char where[64];
             if (!serve_is_image(json_array_get(content, k))) continue;
             snprintf(where, sizeof where, "messages[%zu].content[%zu]", i, k);
-            ok = take_image(ask, json_array_get(content, k), where, error);
+            ok = serve_pictures_take_one(ask, json_object_get(json_array_get(content, k), "image_url"), where, error);
         }
     }
     return ok;
@@ -248,7 +254,7 @@ static bool still_wanted(void *user, uint64_t done, uint64_t total)
 }
 
 /* Counts the memory for the rows of all images, of which the prompt and the session hold a copy each. */
-static bool count_rows(serve_ask *ask)
+static aerie_status count_rows(serve_ask *ask, aerie_error *why)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < ask->images.n; i++) {
@@ -257,23 +263,16 @@ static bool count_rows(serve_ask *ask)
         if (aerie_tower_n_rows(ask->model->tower, w, h, &n, NULL) != AERIE_OK) continue; /* which is told later */
         bytes += 2 * (size_t)n * ask->model->models.info.n_embd * sizeof(float);
     }
-    return serve_use_add(ask->use, bytes);
+    if (serve_use_add(ask->use, bytes)) return AERIE_OK;
+    why->status = AERIE_ERROR_MEMORY;
+    snprintf(why->text, sizeof why->text,
+             "there is not enough memory for requests (--max-request-memory) for these images");
+    return why->status;
 }
 
-aerie_status serve_pictures_encode(serve_ask *ask, const aerie_chat *chat, aerie_error *why)
+/* Lets the positions of ask->pictured be the prompt's tokens. */
+static aerie_status take_tokens(serve_ask *ask, aerie_error *why)
 {
-    aerie_prompt_free(ask->pictured);
-    ask->pictured = NULL;
-    if (!count_rows(ask)) {
-        why->status = AERIE_ERROR_MEMORY;
-        snprintf(why->text, sizeof why->text,
-                 "there is not enough memory for requests (--max-request-memory) for these images");
-        return why->status;
-    }
-    const aerie_status status =
-        aerie_tower_chat(ask->model->tower, chat, serve_pictures_mark(), (const aerie_image *const *)ask->images.items,
-                         ask->images.n, still_wanted, ask, &ask->pictured, why);
-    if (status != AERIE_OK) return status;
     const size_t n = aerie_prompt_n_positions(ask->pictured);
     size_t n_chunks;
     const aerie_chunk *chunks = aerie_prompt_chunks(ask->pictured, &n_chunks);
@@ -293,6 +292,26 @@ aerie_status serve_pictures_encode(serve_ask *ask, const aerie_chat *chat, aerie
     ask->tokens = tokens;
     ask->n_tokens = ask->tokens_capacity = n;
     return AERIE_OK;
+}
+
+aerie_status serve_pictures_encode(serve_ask *ask, const aerie_chat *chat, aerie_error *why)
+{
+    aerie_prompt_free(ask->pictured);
+    ask->pictured = NULL;
+    aerie_status status = count_rows(ask, why);
+    if (status == AERIE_OK)
+        status = aerie_tower_chat(ask->model->tower, chat, serve_pictures_mark(),
+                                  (const aerie_image *const *)ask->images.items, ask->images.n, still_wanted, ask,
+                                  &ask->pictured, why);
+    return status == AERIE_OK ? take_tokens(ask, why) : status;
+}
+
+aerie_status serve_pictures_encode_text(serve_ask *ask, const char *text, size_t n, aerie_error *why)
+{
+    const aerie_status status = count_rows(ask, why);
+    if (status != AERIE_OK) return status;
+    return aerie_tower_prompt(ask->model->tower, text, n, serve_pictures_mark(), (const aerie_image *const *)ask->images.items,
+                              ask->images.n, still_wanted, ask, &ask->pictured, why);
 }
 
 size_t serve_pictures_n_chunks(const serve_ask *ask)

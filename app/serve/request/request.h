@@ -151,6 +151,8 @@ json_t *serve_tools_input(const app_text *arguments);
 
 /* Decodes the images of all messages, which are data: URLs, within the memory limit for requests. */
 bool serve_pictures_take(serve_ask *ask, const json_t *messages, serve_error *error);
+/* Decodes one image: a URL, or an object with a "url". where: the field, such as "images[0]", for messages. */
+bool serve_pictures_take_one(serve_ask *ask, const json_t *image, const char *where, serve_error *error);
 /* Returns whether pictures of the message become a remark: those of a tool's result, if the model cannot see any. Their client
  * did not choose to send them, and the conversation shall go on. */
 bool serve_pictures_unseen(const serve_ask *ask, const json_t *message);
@@ -161,6 +163,8 @@ bool serve_is_image(const json_t *part);
 const char *serve_pictures_mark(void);
 /* Makes the prompt from the rendered conversation, in ask->pictured and ask->tokens. */
 aerie_status serve_pictures_encode(serve_ask *ask, const aerie_chat *chat, aerie_error *why);
+/* Makes ask->pictured alone, from a text with as many marks as there are images. */
+aerie_status serve_pictures_encode_text(serve_ask *ask, const char *text, size_t n, aerie_error *why);
 /* The chunks of the request are the prompt, and the tokens that were added after it. Returns how many there are; `chunks` has
  * room for that many. */
 size_t serve_pictures_n_chunks(const serve_ask *ask);

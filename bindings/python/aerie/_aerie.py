@@ -399,8 +399,8 @@ class Tower(_Owner):
     def prompt(self, text: str, images: Sequence[Image]) -> PicturedPrompt:
         """A text as it is; pictures stand where it has <__media__>, or before it."""
         data, prompt, error = text.encode(), ffi.new("aerie_prompt **"), ffi.new("aerie_error *")
-        _check(lib.aerie_tower_prompt(self._pointer(), data, len(data), [i._pointer() for i in images], len(images), ffi.NULL,
-                                      ffi.NULL, prompt, error), error)
+        _check(lib.aerie_tower_prompt(self._pointer(), data, len(data), ffi.NULL, [i._pointer() for i in images], len(images),
+                                      ffi.NULL, ffi.NULL, prompt, error), error)
         return PicturedPrompt(prompt[0])
 
     def chat(self, messages: Sequence[Mapping[str, Any]]) -> PicturedPrompt:
