@@ -35,7 +35,9 @@ static aerie_status check_output(const ae_convert *c)
     static const char *const beside_tensors[] = {
         "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.txt", "generation_config.json",
         "added_tokens.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json", "1_Pooling/config.json",
-        "processor_config.json", "preprocessor_config.json", "joint_head_config.json", "joint_head.safetensors"};
+        "processor_config.json", "preprocessor_config.json", "joint_head_config.json", "joint_head.safetensors",
+        "modules.json", "rl_agent_config.json", "julia_config.json", "tokenizer/tokenizer.json",
+        "tokenizer/tokenizer_config.json"};
     for (size_t i = 0; i < sizeof beside_tensors / sizeof *beside_tensors && !read; i++) {
         char *path = ae_convert_path_in(c, beside_tensors[i]);
         if (!path) return ae_convert_no_memory(c, "a path");

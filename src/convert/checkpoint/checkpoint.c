@@ -200,10 +200,26 @@ aerie_status ae_convert_read_json(const ae_convert *c, const char *name, json_t 
     return status;
 }
 
+static bool has_file(const ae_convert *c, const char *name)
+{
+    char *path = ae_convert_path_in(c, name);
+    const bool has = path && ae_file_exists(path);
+    ae_free(path);
+    return has;
+}
+
+/* Finds the settings of Laya's or Julia's decision head. */
+static void find_decision(ae_convert *c)
+{
+    static const char *const names[] = {"julia_config.json", "rl_agent_config.json"};
+    for (size_t i = 0; i < 2 && has_file(c, "encoder/config.json") && !c->decision_config; i++)
+        if (has_file(c, names[i])) c->decision_config = names[i];
+}
+
 /* Returns the path of config.json in the checkpoint's folder; NULL if memory is short. */
 static const char *beside(ae_convert *c)
 {
-    char *path = ae_convert_path_in(c, "config.json");
+    char *path = ae_convert_path_in(c, c->decision_config ? "encoder/config.json" : "config.json");
     const char *copy = path ? ae_arena_strndup(&c->arena, path, strlen(path)) : NULL;
     ae_free(path);
     return copy;
@@ -241,6 +257,7 @@ static aerie_status parse_config(ae_convert *c)
 aerie_status ae_convert_read_config(ae_convert *c)
 {
     const char *given = c->options.config;
+    find_decision(c);
     c->config_path = given ? given : beside(c);
     if (!c->config_path) return ae_convert_no_memory(c, "a path");
     if (!given && !ae_file_exists(c->config_path)) {

@@ -119,6 +119,8 @@ struct ae_convert {
     /* models only; their rotation is in `head` */
     const struct ae_convert_arch *arch;
     ae_convert_model model;
+    const char *decision_config; /* name of the file about Laya's or Julia's decision head, which implies folders encoder/ and
+                                  * tokenizer/; NULL: none */
     ae_safetensors *joint; /* the decision head's file; NULL: none */
 };
 
@@ -225,6 +227,8 @@ bool ae_convert_scaled_nvfp4(const ae_st_tensor *t, uint64_t first, uint8_t *blo
 aerie_status ae_convert_model_keys(const ae_convert *c, ae_gguf_writer *w);
 /* Plans the tensors that the rotation needs. */
 aerie_status ae_convert_plan_rope(ae_convert *c);
+/* encoder.c: reads how sentence-transformers pools; *pooling is unchanged if the folder has no such setting. */
+aerie_status ae_convert_read_pooling(const ae_convert *c, ae_pooling *pooling);
 /* Writes the keys tokenizer.* from the folder's files, for n_vocab tokens. */
 aerie_status ae_convert_put_vocab(const ae_convert *c, ae_gguf_writer *w);
 

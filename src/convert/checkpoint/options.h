@@ -92,6 +92,7 @@ typedef struct ae_convert_model {
     uint32_t n_chunks;  /* number of small experts in a layer, each of which serves a group of the others; 0: none */
     uint32_t n_groups;  /* number of groups in recurrent layers */
     uint32_t n_ahead;   /* number of MTP blocks to write */
+    bool ranks;         /* an encoder with a classifier of one label */
     ae_decision_hparams decision; /* of the decision head beside the model, or none */
 } ae_convert_model;
 

@@ -70,6 +70,7 @@ enum {
     AE_ARCH_AHEAD = 1 << 9,      /* other programs load files with MTP blocks */
     AE_ARCH_DENOISES = 1 << 10,  /* has a mask token, which stands for unknown tokens */
     AE_ARCH_DECIDES = 1 << 11,   /* has a decision head, and never MTP blocks */
+    AE_ARCH_ENCODES = 1 << 12,   /* embeds texts and generates none: rows see each other */
 };
 
 /* The activation of the architecture's feed-forward blocks. */
@@ -79,6 +80,7 @@ typedef enum ae_convert_activation {
     AE_CONVERT_RELU2,
     AE_CONVERT_OAI,  /* gpt-oss's SiLU with clamped inputs */
     AE_CONVERT_SITU, /* Kimi K3's */
+    AE_CONVERT_NAMED, /* the file names it: more_keys checks and writes it */
 } ae_convert_activation;
 
 typedef struct ae_convert_arch {
@@ -195,6 +197,13 @@ aerie_status ae_convert_has_decision(ae_convert *c, bool *has);
 aerie_status ae_convert_begin_clef(ae_convert *c);
 aerie_status ae_convert_finish_clef(ae_convert *c);
 aerie_status ae_convert_keys_clef(ae_convert_keys *k, const ae_convert *c);
+
+/* modern.c */
+aerie_status ae_convert_begin_modern(ae_convert *c);
+aerie_status ae_convert_keys_modern(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_finish_modern(ae_convert *c);
+/* Appends the template of Laya's or Julia's prompts. */
+aerie_status ae_convert_systemone_modern(const ae_convert *c, const json_t *tokenizer_config, ae_buf *out);
 
 /* t5.c */
 aerie_status ae_convert_keys_t5(ae_convert_keys *k, const ae_convert *c);

@@ -265,6 +265,16 @@ static const ae_convert_key dots3_keys[] = {
     "mlp_hidden_size=intermediate_size max_sequence_length=max_position_embeddings weight_tying=tie_word_embeddings "          \
     "activation_type=hidden_act"
 
+/* the second half are the blocks of a decision head */
+static const ae_convert_rule modern_bert[] = {
+    PLAIN("attn_norm", "attn_norm"), PLAIN("attn.Wqkv", "attn_qkv"), PLAIN("attn.Wo", "attn_output"),
+    PLAIN("mlp_norm", "ffn_norm"), PLAIN("mlp.Wi", "ffn_up"), PLAIN("mlp.Wo", "ffn_down"),
+    PLAIN("norm1", "attn_norm"), EXACT("self_attn.in_proj_weight", "attn_qkv.weight", PLAIN),
+    EXACT("self_attn.in_proj_bias", "attn_qkv.bias", PLAIN), PLAIN("self_attn.out_proj", "attn_output"),
+    PLAIN("norm2", "ffn_norm"), PLAIN("linear1", "ffn_up"), PLAIN("linear2", "ffn_down"), END,
+};
+static const ae_convert_key modern_bert_keys[] = {U32("feed_forward_length", NULL), LAST};
+
 const ae_convert_arch ae_convert_late_archs[] = {
     {.classes = "DreamModel", .arch = "dream", .flags = AE_ARCH_DENOISES, .more_keys = ae_convert_keys_denoises},
     {.classes = "LLaDAModelLM",
@@ -433,5 +443,18 @@ const ae_convert_arch ae_convert_late_archs[] = {
      .begin = ae_convert_begin_dots3,
      .more_keys = ae_convert_keys_dots3,
      .more_tensors = ae_convert_tensors_dots3},
+    /* the last class stands for the folders of Laya and Julia, which name none */
+    {.classes = "ModernBertModel ModernBertForMaskedLM ModernBertForSequenceClassification ModernBertDecisionModel",
+     .arch = "modern-bert",
+     .activation = AE_CONVERT_NAMED,
+     .flags = AE_ARCH_LAYER_NORM | AE_ARCH_ENCODES,
+     .window_period = 3,
+     .aliases = "global_rope_theta=rope_theta",
+     .rules = modern_bert,
+     .keys = modern_bert_keys,
+     .defaults = "{\"norm_eps\":1e-5,\"rope_theta\":160000.0}",
+     .begin = ae_convert_begin_modern,
+     .more_keys = ae_convert_keys_modern,
+     .finish = ae_convert_finish_modern},
 };
 const size_t ae_convert_n_late_archs = sizeof ae_convert_late_archs / sizeof *ae_convert_late_archs;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/os.h"
 #include "convert/model/vocab.h"
 #include "convert/quantize/mix.h"
 #include "quant/types.h"
@@ -120,31 +121,64 @@ static const ae_convert_family families[] = {
 
 /* ---- Detecting -------------------------------------------------------------------------------------- */
 
-/* Reads how sentence-transformers pools, if the folder has that setting. */
-static aerie_status read_pooling(ae_convert *c, ae_convert_encoder *b)
+/* Finds the folder of the setting: the one that modules.json names, or the usual one. */
+static aerie_status find_pooling(const ae_convert *c, char name[256])
+{
+    char *text = NULL, *path = ae_convert_path_in(c, "modules.json");
+    size_t n = 0, i;
+    json_t *modules = NULL, *module;
+    aerie_status status = path ? AERIE_OK : ae_convert_no_memory(c, "a path");
+    if (path && ae_file_exists(path)) status = ae_convert_read_text(c, path, &text, &n);
+    if (text) modules = json_loadb(text, n, 0, NULL);
+    if (text && !json_is_array(modules))
+        status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is not a JSON array", path);
+    snprintf(name, 256, "1_Pooling/config.json");
+    json_array_foreach(modules, i, module) {
+        const char *type = json_string_value(json_object_get(module, "type")), *in;
+        const size_t n_type = type ? strlen(type) : 0;
+        if (n_type < 7 || strcmp(type + n_type - 7, "Pooling")) continue;
+        in = json_string_value(json_object_get(module, "path"));
+        if (!in || strlen(in) > 200)
+            status = ae_fail(c->error, AERIE_ERROR_FORMAT,
+                             "%s: the 'path' of \"%.40s\" must be the name of a folder", path, type);
+        else snprintf(name, 256, "%s%sconfig.json", in, *in ? "/" : "");
+        break;
+    }
+    json_decref(modules);
+    ae_free(text);
+    ae_free(path);
+    return status;
+}
+
+aerie_status ae_convert_read_pooling(const ae_convert *c, ae_pooling *pooling)
 {
     static const struct {
-        const char *key;
+        const char *key, *name;
         ae_pooling pooling;
-    } modes[] = {{"pooling_mode_cls_token", AE_POOLING_CLS}, {"pooling_mode_mean_tokens", AE_POOLING_MEAN},
-                 {"pooling_mode_lasttoken", AE_POOLING_LAST}};
+    } modes[] = {{"pooling_mode_cls_token", "cls", AE_POOLING_CLS}, {"pooling_mode_mean_tokens", "mean", AE_POOLING_MEAN},
+                 {"pooling_mode_lasttoken", "lasttoken", AE_POOLING_LAST}};
     static const char *const others[] = {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
                                          "pooling_mode_weightedmean_tokens"};
+    char file[256];
     json_t *json;
-    AE_TRY(ae_convert_read_json(c, "1_Pooling/config.json", &json));
-    uint32_t n = 0;
+    AE_TRY(find_pooling(c, file));
+    AE_TRY(ae_convert_read_json(c, file, &json));
+    const char *mode = json_string_value(json_object_get(json, "pooling_mode")); /* a name, since sentence-transformers 5 */
+    uint32_t n = 0, n_known = 0;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
-        if (!json_is_true(json_object_get(json, modes[i].key))) continue;
-        b->pooling = modes[i].pooling;
+        const bool named = mode && strcmp(mode, modes[i].name) == 0;
+        n_known += named;
+        if (!named && !json_is_true(json_object_get(json, modes[i].key))) continue;
+        *pooling = modes[i].pooling;
         n++;
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) n += json_is_true(json_object_get(json, others[i])) ? 2 : 0;
     json_decref(json);
-    if (n > 1)
+    if (n > 1 || (mode && !n_known))
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: 1_Pooling/config.json specifies a pooling, or several at once, that a GGUF file cannot express; "
+                       "%s: %s specifies a pooling, or several at once, that a GGUF file cannot express; "
                        "mean, cls and last are supported",
-                       c->path);
+                       c->path, file);
     return AERIE_OK;
 }
 
@@ -255,7 +289,7 @@ static aerie_status read_classifier(ae_convert *c, ae_convert_encoder *b)
                        "classifier makes a file without it",
                        c->path);
     b->ranks = classifier != NULL;
-    if (!b->ranks) return read_pooling(c, b);
+    if (!b->ranks) return ae_convert_read_pooling(c, &b->pooling);
     b->pooling = AE_POOLING_RANK;
     return AERIE_OK;
 }

@@ -200,6 +200,18 @@ static aerie_status put_sampling(const ae_convert *c, ae_gguf_writer *w)
     return status;
 }
 
+/* Writes how rows become a vector, if the folder says it, and whether they see later ones. */
+static aerie_status put_pooling(ae_convert_keys *k, const ae_convert *c)
+{
+    ae_pooling pooling = AE_POOLING_NONE;
+    if (c->arch->flags & AE_ARCH_ENCODES) ae_convert_put_bool(k, "attention.causal", false);
+    if (c->arch->flags & AE_ARCH_DECIDES || c->decision_config) return k->status;
+    if (c->model.ranks) pooling = AE_POOLING_RANK;
+    else AE_TRY(ae_convert_read_pooling(c, &pooling));
+    if (pooling != AE_POOLING_NONE) ae_convert_put_u32(k, "pooling_type", pooling);
+    return k->status;
+}
+
 aerie_status ae_convert_model_keys(const ae_convert *c, ae_gguf_writer *w)
 {
     const ae_convert_model *m = &c->model;
@@ -223,6 +235,7 @@ aerie_status ae_convert_model_keys(const ae_convert *c, ae_gguf_writer *w)
     if (flags & AE_ARCH_WINDOW) AE_TRY(put_windows(&k, c));
     else if (!c->arch->window_period) AE_TRY(warn_of_window(c));
     if (!(flags & AE_ARCH_NO_ROPE)) AE_TRY(put_rope(&k, c));
+    AE_TRY(put_pooling(&k, c));
     if (c->arch->more_keys) AE_TRY(c->arch->more_keys(&k, c));
     AE_TRY(k.status);
     return ae_convert_put_vocab(c, w);

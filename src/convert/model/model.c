@@ -159,6 +159,7 @@ static aerie_status check_activations(const ae_convert *c)
 {
     static const char *const keys[] = {"hidden_act", "hidden_activation", "mlp_hidden_act", "ffn_hidden_act", "moe_hidden_act",
                                        "activation_function", "activation"};
+    if (c->arch->activation == AE_CONVERT_NAMED) return AERIE_OK;
     if (c->arch->activation_key) return check_activation(c, c->arch->activation_key, c->arch->activation);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) AE_TRY(check_activation(c, keys[i], c->arch->activation));
     return check_activation(c, "mamba_hidden_act", AE_CONVERT_SILU);
@@ -200,7 +201,9 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
         {"language_model.", ""}, {"model.language_model.", ""}, {"model.text_model.", ""}, {"model.", ""}, {"backbone.", ""},
         {"shared.", "embed_tokens."}, {"transformer.blocks.", "layers."}, {"transformer.wte.", "embed_tokens."},
         {"transformer.ln_f.", "norm."}, {"transformer.ff_out.", "lm_head."}, {"word_embeddings.", "embed_tokens."},
-        {"embed.", "embed_tokens."}, {"head.", "lm_head."},
+        {"embed.", "embed_tokens."}, {"head.weight", "lm_head.weight"},
+        {"encoder.embeddings.", "embeddings."}, {"encoder.layers.", "layers."}, {"encoder.final_norm.", "final_norm."},
+        {"embeddings.tok_embeddings.", "embed_tokens."},
         {"rwkv.", ""}, {"blocks.", "layers."}, {"layers.layers.", "layers."}};
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
     const json_t *classes = json_object_get(c->config, "architectures");
@@ -209,6 +212,7 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
     *mine = (class || c->config) && is_model(c);
     if (*mine) AE_TRY(ae_convert_has_decision(c, &decides));
     if (decides) class = "ClefModel";
+    if (c->decision_config) class = "ModernBertDecisionModel";
     if (*mine && !class)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'architectures' names no class, such as [\"LlamaForCausalLM\"]: the "
                        "model's README or the one that it was made from says which", c->config_path);
@@ -550,7 +554,7 @@ static aerie_status settle_head(ae_convert *c, const ae_st_tensor *embedding)
 /* Warns about a head that is missing, though the configuration says that it is not the embedding. */
 static void warn_of_head(const ae_convert *c)
 {
-    if (!json_is_false(ae_convert_value(c, "tie_word_embeddings"))) return;
+    if (!json_is_false(ae_convert_value(c, "tie_word_embeddings")) || c->arch->flags & AE_ARCH_ENCODES) return;
     for (size_t i = 0; i < c->n_items; i++)
         if (strcmp(c->items[i].name, "output.weight") == 0) return;
     ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: 'tie_word_embeddings' is false, but there is no lm_head.weight: the "

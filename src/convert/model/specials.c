@@ -214,6 +214,28 @@ static aerie_status put_mask(const ae_convert *c, ae_gguf_writer *out, const ae_
                    "%u tokens; the model cannot generate without a mask token", c->config_path, w->n);
 }
 
+/* Writes the tokens of encoders: around a text, between two, and instead of a hidden one. *bos and *eos get the first two if
+ * there are no others. */
+static aerie_status put_framing(const ae_convert *c, ae_gguf_writer *out, const ae_convert_words *w, const ae_convert_folder *f,
+                                int64_t *bos, int64_t *eos)
+{
+    static const struct {
+        const char *name, *id, *key;
+    } tokens[] = {{"cls_token", "cls_token_id", "tokenizer.ggml.cls_token_id"},
+                  {"sep_token", "sep_token_id", "tokenizer.ggml.seperator_token_id"}, /* misspelled in all files */
+                  {"mask_token", "mask_token_id", "tokenizer.ggml.mask_token_id"}};
+    int64_t ids[3];
+    for (size_t i = 0; i < 3; i++) {
+        ids[i] = find_word(w, json_object_get(f->config, tokens[i].name));
+        if (ids[i] < 0) ids[i] = find_word(w, json_object_get(f->special, tokens[i].name));
+        if (ids[i] < 0) ids[i] = find_id(w, ae_convert_value(c, tokens[i].id));
+        if (ids[i] >= 0) AE_TRY(ae_gguf_writer_u32(out, tokens[i].key, (uint32_t)ids[i], c->error));
+    }
+    if (*bos < 0) *bos = ids[0];
+    if (*eos < 0) *eos = ids[1];
+    return AERIE_OK;
+}
+
 aerie_status ae_convert_put_special(const ae_convert *c, ae_gguf_writer *out, const ae_convert_words *w,
                                     const ae_convert_folder *f)
 {
@@ -225,21 +247,29 @@ aerie_status ae_convert_put_special(const ae_convert *c, ae_gguf_writer *out, co
                   {"pad_token", "pad_token_id", "tokenizer.ggml.padding_token_id"}};
     int64_t ids[4];
     ends e = {.n = 0};
+    const bool framed = c->arch && strcmp(c->arch->arch, "modern-bert") == 0;
     for (size_t i = 0; i < 4; i++) {
         note_strays(c, w, tokens[i].id, ae_convert_value(c, tokens[i].id));
         note_strays(c, w, tokens[i].id, json_object_get(f->generation, tokens[i].id));
         ids[i] = find_word(w, json_object_get(f->config, tokens[i].name));
         if (ids[i] < 0) ids[i] = find_word(w, json_object_get(f->special, tokens[i].name));
+    }
+    if (framed) AE_TRY(put_framing(c, out, w, f, &ids[0], &ids[1]));
+    for (size_t i = 0; i < 4; i++) {
         if (ids[i] < 0) ids[i] = find_id(w, ae_convert_value(c, tokens[i].id));
         if (ids[i] < 0) ids[i] = find_id(w, json_object_get(f->generation, tokens[i].id));
         if (ids[i] >= 0) AE_TRY(ae_gguf_writer_u32(out, tokens[i].key, (uint32_t)ids[i], c->error));
     }
+    if (framed && (ids[0] < 0 || ids[1] < 0))
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: neither 'cls_token' and 'sep_token' of tokenizer_config.json nor "
+                       "'bos_token_id' and 'eos_token_id' name tokens; a text begins and ends with them", c->path);
     if (c->arch && c->arch->flags & AE_ARCH_DENOISES) AE_TRY(put_mask(c, out, w, f));
     find_ends(&e, c, w, f->generation, ids[1]);
     AE_TRY(put_ends(c, out, w, &e));
     const json_t *bos = json_object_get(f->config, "add_bos_token"), *eos = json_object_get(f->config, "add_eos_token");
     const bool add_bos = f->tokenizer ? frames(f->tokenizer, w, ids[0], false) : !json_is_false(bos) && ids[0] >= 0;
     const bool add_eos = f->tokenizer ? frames(f->tokenizer, w, ids[1], true) : json_is_true(eos);
-    AE_TRY(ae_gguf_writer_bool(out, "tokenizer.ggml.add_bos_token", json_is_true(bos) || add_bos, c->error));
-    return ae_gguf_writer_bool(out, "tokenizer.ggml.add_eos_token", json_is_true(eos) || add_eos, c->error);
+    AE_TRY(ae_gguf_writer_bool(out, "tokenizer.ggml.add_bos_token", framed || json_is_true(bos) || add_bos, c->error));
+    if (framed) AE_TRY(ae_gguf_writer_bool(out, "tokenizer.ggml.add_sep_token", true, c->error));
+    return ae_gguf_writer_bool(out, "tokenizer.ggml.add_eos_token", framed || json_is_true(eos) || add_eos, c->error);
 }

@@ -122,6 +122,12 @@ aerie_status ae_convert_put_templates(const ae_convert *c, ae_gguf_writer *out, 
 {
     templates t = {.n = 0};
     aerie_status status = find_all(c, &t, config);
+    if (status == AERIE_OK && c->decision_config) {
+        ae_buf text = {0};
+        status = ae_convert_systemone_modern(c, config, &text);
+        if (status == AERIE_OK) status = add(c, &t, "systemone", strlen("systemone"), text.data, text.n);
+        ae_buf_free(&text);
+    }
     if (status == AERIE_OK && c->arch && c->arch->systemone)
         status = add(c, &t, "systemone", strlen("systemone"), c->arch->systemone, strlen(c->arch->systemone));
     for (size_t i = 0; i < t.n; i++) {

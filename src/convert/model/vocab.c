@@ -351,11 +351,18 @@ static aerie_status put_all(const ae_convert *c, ae_gguf_writer *out, ae_convert
 
 aerie_status ae_convert_read_folder(const ae_convert *c, ae_convert_folder *f)
 {
-    AE_TRY(ae_convert_read_json(c, "tokenizer.json", &f->tokenizer));
-    AE_TRY(ae_convert_read_json(c, "tokenizer_config.json", &f->config));
-    AE_TRY(ae_convert_read_json(c, "generation_config.json", &f->generation));
-    AE_TRY(ae_convert_read_json(c, "special_tokens_map.json", &f->special));
-    return ae_convert_read_json(c, "added_tokens.json", &f->added);
+    const struct {
+        const char *name;
+        json_t **json;
+    } files[] = {{"tokenizer.json", &f->tokenizer}, {"tokenizer_config.json", &f->config},
+                 {"generation_config.json", &f->generation}, {"special_tokens_map.json", &f->special},
+                 {"added_tokens.json", &f->added}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", c->decision_config ? "tokenizer/" : "", files[i].name);
+        AE_TRY(ae_convert_read_json(c, name, files[i].json));
+    }
+    return AERIE_OK;
 }
 
 void ae_convert_folder_free(ae_convert_folder *f)
