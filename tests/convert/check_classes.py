@@ -917,7 +917,86 @@ def check_nvfp4(name, f, args, folder, out):
     assert n and n + len(f.tensors) == len(got), f"{name}: {n} tensors stayed"
 
 
-CASES = {"dream": dream, "llada": llada, "llada-moe": llada_moe, "rnd1": rnd1, "grovemoe": grove, "hrm_text": hrm,
+SHARED = {f"ffn_{x}_shexp": f"mlp.shared_experts.{x}_proj" for x in ("gate", "up", "down")}
+
+
+def plain(of_class, pairs=False, **more):
+    """Llama's names; pairs: the published rows of queries and keys rotate in halves."""
+    def case(f):
+        n, n_kv = f["attention.head_count"], f["attention.head_count_kv"]
+
+        def change(out, at, t, _):
+            if pairs:
+                t["attn_q.weight"], t["attn_k.weight"] = halves(t["attn_q.weight"], n), halves(t["attn_k.weight"], n_kv)
+            experts(out, at + "mlp.experts", t)
+        own = {"n_routed_experts": f["expert_count"], "first_k_dense_replace": 1, "n_shared_experts": 2,
+               "routed_scaling_factor": f["expert_weights_scale"]} if f.arch == "deepseek" else {}
+        return common(f, of_class, **own, **more), take_apart(f, SHARED, change=change)
+    return case
+
+
+def seen(of_class, of_text, *others, nested=True, **more):
+    """A text model beside a vision encoder."""
+    def case(f):
+        config, tensors = common(f, of_class, **more), take_apart(f)
+        if nested:
+            config = {"architectures": [of_class], "text_config": {**config, "model_type": of_text}, "vision_config": {}}
+            tensors = {k.replace("model.", "model.language_model.", 1): w for k, w in tensors.items()}
+        tensors.update({k: ([1], array("f", [0.0])) for k in others})
+        return config, tensors
+    return case
+
+
+def kimi_vl(f):
+    def change(out, at, t, _):
+        latent(out, at, t, 1)
+        experts(out, at + "mlp.experts", t)
+    layer = {**{k: v for k, v in KDA.items() if "attn" in k}, **SHARED, "exp_probs_b.bias": "mlp.gate.e_score_correction_bias"}
+    tensors = {"language_model." + k: w for k, w in take_apart(f, layer, change=change).items()}
+    tensors["vision_tower.patch_embed.proj.weight"] = [1], array("f", [0.0])
+    text = common(f, "DeepseekV3ForCausalLM", model_type="deepseek_v3", **latent_sizes(f), n_shared_experts=1,
+                  norm_topk_prob=True, n_group=f.get("expert_group_count", 1),
+                  topk_group=f.get("expert_group_used_count", 1))
+    text["n_routed_experts"] = text.pop("num_experts")
+    del text["head_dim"]
+    return {"architectures": ["KimiVLForConditionalGeneration"], "text_config": text, "vision_config": {}}, tensors
+
+
+def bailing2(f):
+    def change(out, at, t, _):
+        experts(out, at + "mlp.experts", t)
+    layer = {**SHARED, "attn_qkv": "attention.query_key_value", "attn_output": "attention.dense",
+             "attn_q_norm": "attention.query_layernorm", "attn_k_norm": "attention.key_layernorm",
+             "exp_probs_b.bias": "mlp.gate.expert_bias", "layer_output_norm": "final_layernorm",
+             **{f"nextn.{x}": x for x in ("eh_proj", "enorm", "hnorm")}, "nextn.shared_head_norm": "shared_head.norm"}
+    config = common(f, "BailingMoeV2ForCausalLM", num_shared_experts=2, norm_topk_prob=True,
+                    moe_shared_expert_intermediate_size=f["expert_shared_feed_forward_length"], first_k_dense_replace=1,
+                    n_group=f["expert_group_count"], topk_group=f["expert_group_used_count"],
+                    routed_scaling_factor=f["expert_weights_scale"], num_nextn_predict_layers=1)
+    return config, take_apart(f, layer, {"token_embd": "model.word_embeddings"}, change=change)
+
+
+def apertus(f):
+    del f.tensors["rope_freqs.weight"]
+    tensors = take_apart(f, {"attn_norm": "attention_layernorm", "ffn_norm": "feedforward_layernorm"})
+    for i in range(f.n_layers):
+        for key in ("alpha_p", "alpha_n", "beta", "eps"):
+            shape = [1] if key.startswith("alpha") else []
+            tensors[f"model.layers.{i}.mlp.act_fn.{key}"] = shape, array("f", [f[f"xielu.{key}"][i]])
+    f.whole_keys = [f"xielu.{key}" for key in ("alpha_p", "alpha_n", "beta", "eps")]
+    return common(f, "ApertusForCausalLM", hidden_act="xielu"), tensors
+
+
+CASES = {"xverse": plain("XverseForCausalLM", True), "orion": plain("OrionForCausalLM"),
+         "pangu-embedded": plain("PanguEmbeddedForCausalLM"), "deepseek": plain("DeepseekForCausalLM", True),
+         "stablelm": plain("StableLmForCausalLM", layer_norm_eps=1e-5, use_qkv_bias=True), "apertus": apertus,
+         "bailingmoe2": bailing2, "eurobert": plain("EuroBertModel"), "llama-embed": plain("LlamaBidirectionalModel", True),
+         "paddleocr": seen("PaddleOCRVLForConditionalGeneration", "", "mlp_AR.linear_1.weight", "visual.a.weight",
+                           nested=False, rope_scaling={"type": "default", "mrope_section": [4, 4, 4]}),
+         "qwen3": seen("LightOnOCRForConditionalGeneration", "qwen3", "model.vision_encoder.a.weight",
+                       "model.vision_projection.norm.weight"),
+         "qwen2": seen("DotsOCRForCausalLM", "", "vision_tower.a.weight", nested=False), "glm4.7-flash": kimi_vl,
+         "dream": dream, "llada": llada, "llada-moe": llada_moe, "rnd1": rnd1, "grovemoe": grove, "hrm_text": hrm,
          "minimax-m3": minimax_m3, "minimax-m3-local": minimax_m3, "kimi-k3": kimi_k3, "kimi-k3-plain": kimi_k3,
          "bailingmoe3": bailing3, "bailingmoe3-clamped": bailing3, "deepseek4": deepseek4, "deepseek4-mtp": deepseek4,
          "t5": t5, "t5-flan": t5, "t5-umt5": t5, "t5encoder": t5, "t5encoder-relu": t5, "rwkv6": rwkv6, "rwkv7": rwkv7,
@@ -931,7 +1010,8 @@ CASES = {"dream": dream, "llada": llada, "llada-moe": llada_moe, "rnd1": rnd1, "
 ROUNDED = {"minimax-m3": ("norm",), "kimi-k3": ("ssm_a",), "bailingmoe3": ("ssm_a",), "plamo2": ("norm", "ssm_a"),
            "dots3note": ("norm",), "glm5-next": ("ssm_a",), "qwen4exp": ("norm", "ssm_a")}
 # whose own tensors the test adds to, so that the source's logits are others
-OTHER = ("talkie", "graniteswitch")
+OTHER = ("talkie", "graniteswitch", "apertus")
+ENCODERS = ("eurobert", "llama-embed")
 
 
 def convert(args, folder, out):
@@ -979,7 +1059,9 @@ def check(name, args, scratch):
     run = convert(args, folder, out)
     assert run.returncode == 0, f"{name}: {run.stderr}"
     same = compare(name, f, out)
-    if name.startswith("t5"):  # which has no logits without a source: its keys
+    for key in getattr(f, "whole_keys", ()):
+        assert File(out)[key] == f[key], f"{name}: {key} is {File(out)[key]}, not {f[key]}"
+    if name.startswith("t5") or name in ENCODERS:  # which have no logits without a source: their keys
         got = File(out)
         for key, value in f.keys.items():
             free = key.startswith(("tokenizer.", "general.")) or key in ("attention.causal", "pooling_type")
@@ -987,7 +1069,7 @@ def check(name, args, scratch):
         damage(name, args, folder, scratch, config)
     if hasattr(f, "expected"):
         check_nvfp4(name, f, args, folder, out)
-    if " packed" in name or name.startswith("t5"):
+    if " packed" in name or name.startswith("t5") or name in ENCODERS:
         print(f"{name}: {len(f.tensors)} tensors", flush=True)
         return
     if name in OTHER:

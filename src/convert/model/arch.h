@@ -133,6 +133,9 @@ aerie_status ae_convert_keys_phi3(ae_convert_keys *k, const ae_convert *c);
 /* Finds the layers that have a window: as layer_types says, or else all but each `period`-th. */
 void ae_convert_find_windows(const ae_convert *c, uint32_t period, bool *windowed);
 aerie_status ae_convert_keys_gemma(ae_convert_keys *k, const ae_convert *c);
+/* Write Apertus's activation: numbers of each layer, which the checkpoint has as tensors. */
+aerie_status ae_convert_keys_apertus(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_apertus(ae_convert *c, uint32_t layer);
 
 /* kinds.c */
 aerie_status ae_convert_keys_gemma3n(ae_convert_keys *k, const ae_convert *c);

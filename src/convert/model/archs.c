@@ -320,7 +320,7 @@ static const ae_convert_key hunyuan_keys[] = {
     "n_positions=max_position_embeddings"
 
 static const ae_convert_arch archs[] = {
-    {.classes = "LlamaForCausalLM MistralForCausalLM", .arch = "llama", .flags = AE_ARCH_PAIRS},
+    {.classes = "LlamaForCausalLM MistralForCausalLM InternLM3ForCausalLM", .arch = "llama", .flags = AE_ARCH_PAIRS},
     {.classes = "MixtralForCausalLM", .arch = "llama", .flags = AE_ARCH_PAIRS | AE_ARCH_EXPERTS},
     {.classes = "Ministral3ForCausalLM Mistral3ForConditionalGeneration",
      .arch = "mistral3",
@@ -335,9 +335,9 @@ static const ae_convert_arch archs[] = {
      .keys = afmoe_keys,
      .more_keys = ae_convert_keys_renormed},
     {.classes = "SmolLM3ForCausalLM", .arch = "smollm3", .flags = AE_ARCH_PAIRS},
-    {.classes = "Qwen2ForCausalLM", .arch = "qwen2"},
+    {.classes = "Qwen2ForCausalLM Qwen2Model DotsOCRForCausalLM", .arch = "qwen2"},
     {.classes = "Qwen2MoeForCausalLM", .arch = "qwen2moe", .flags = AE_ARCH_EXPERTS},
-    {.classes = "Qwen3ForCausalLM", .arch = "qwen3"},
+    {.classes = "Qwen3ForCausalLM Qwen3Model", .arch = "qwen3"},
     {.classes = "Qwen3MoeForCausalLM", .arch = "qwen3moe", .flags = AE_ARCH_EXPERTS},
     {.classes = "GemmaForCausalLM",
      .arch = "gemma",
@@ -427,7 +427,7 @@ static const ae_convert_arch archs[] = {
      .flags = AE_ARCH_PAIRS | AE_ARCH_EXPERTS,
      .rules = granite,
      .keys = granite_keys},
-    {.classes = "Lfm2ForCausalLM",
+    {.classes = "Lfm2ForCausalLM LFM2ForCausalLM",
      .arch = "lfm2",
      .flags = AE_ARCH_OWN_HEADS,
      .rules = lfm2,
@@ -441,7 +441,7 @@ static const ae_convert_arch archs[] = {
      .more_keys = ae_convert_keys_lfm2},
     {.classes = "SeedOssForCausalLM", .arch = "seed_oss", .rules = post_attention},
     {.classes = "Exaone4ForCausalLM", .arch = "exaone4", .flags = AE_ARCH_WINDOW, .window_period = 4, .rules = post_attention},
-    {.classes = "ExaoneMoeForCausalLM",
+    {.classes = "ExaoneMoeForCausalLM ExaoneMoEForCausalLM",
      .arch = "exaone-moe",
      .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_WINDOW,
      .window_period = 4,

@@ -265,6 +265,21 @@ static const ae_convert_key dots3_keys[] = {
     "mlp_hidden_size=intermediate_size max_sequence_length=max_position_embeddings weight_tying=tie_word_embeddings "          \
     "activation_type=hidden_act"
 
+static const ae_convert_rename bailing2_parts[] = {
+    {"attention.dense.", "self_attn.o_proj."}, {"attention.query_key_value.", "self_attn.qkv_proj."},
+    {"attention.query_layernorm.", "self_attn.q_norm."}, {"attention.key_layernorm.", "self_attn.k_norm."}, {NULL, NULL}};
+static const ae_convert_rule bailing2[] = {
+    EXACT("mlp.gate.expert_bias", "exp_probs_b.bias", PLAIN), PLAIN("final_layernorm", "layer_output_norm"), END,
+};
+static const ae_convert_key bailing2_keys[] = {
+    COUNT("expert_group_count", "n_group"), COUNT("expert_group_used_count", "topk_group"),
+    COUNT("expert_shared_count", "num_shared_experts"), LAST,
+};
+
+static const ae_convert_rule apertus[] = {
+    PLAIN("attention_layernorm", "attn_norm"), PLAIN("feedforward_layernorm", "ffn_norm"), END,
+};
+
 /* the second half are the blocks of a decision head */
 static const ae_convert_rule modern_bert[] = {
     PLAIN("attn_norm", "attn_norm"), PLAIN("attn.Wqkv", "attn_qkv"), PLAIN("attn.Wo", "attn_output"),
@@ -443,6 +458,31 @@ const ae_convert_arch ae_convert_late_archs[] = {
      .begin = ae_convert_begin_dots3,
      .more_keys = ae_convert_keys_dots3,
      .more_tensors = ae_convert_tensors_dots3},
+    {.classes = "XverseForCausalLM", .arch = "xverse", .flags = AE_ARCH_PAIRS},
+    {.classes = "OrionForCausalLM", .arch = "orion", .flags = AE_ARCH_LAYER_NORM},
+    {.classes = "PanguEmbeddedForCausalLM", .arch = "pangu-embedded"},
+    {.classes = "DeepseekForCausalLM", .arch = "deepseek", .flags = AE_ARCH_PAIRS | AE_ARCH_EXPERTS},
+    {.classes = "PaddleOCRVLForConditionalGeneration", .arch = "paddleocr", .more_keys = ae_convert_keys_seeing},
+    {.classes = "StableLmForCausalLM StableLMEpochForCausalLM",
+     .arch = "stablelm",
+     .flags = AE_ARCH_LAYER_NORM,
+     .aliases = "rope_pct=partial_rotary_factor",
+     .defaults = "{\"partial_rotary_factor\":0.25,\"layer_norm_eps\":1e-5}"},
+    {.classes = "ApertusForCausalLM",
+     .arch = "apertus",
+     .activation = AE_CONVERT_NAMED,
+     .rules = apertus,
+     .more_keys = ae_convert_keys_apertus,
+     .more_tensors = ae_convert_tensors_apertus},
+    {.classes = "BailingMoeV2ForCausalLM",
+     .arch = "bailingmoe2",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID,
+     .parts = bailing2_parts,
+     .rules = bailing2,
+     .keys = bailing2_keys,
+     .defaults = "{\"partial_rotary_factor\":0.5}"},
+    {.classes = "EuroBertModel JinaEmbeddingsV5Model", .arch = "eurobert", .flags = AE_ARCH_ENCODES},
+    {.classes = "LlamaBidirectionalModel", .arch = "llama-embed", .flags = AE_ARCH_PAIRS | AE_ARCH_ENCODES},
     /* the last class stands for the folders of Laya and Julia, which name none */
     {.classes = "ModernBertModel ModernBertForMaskedLM ModernBertForSequenceClassification ModernBertDecisionModel",
      .arch = "modern-bert",

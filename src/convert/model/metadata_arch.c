@@ -1,6 +1,7 @@
 /* metadata_arch.c - keys of single architectures that depend on several values of config.json, or that have a value for each
  * layer. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/math/fmath.h"
@@ -117,5 +118,54 @@ aerie_status ae_convert_keys_gemma(ae_convert_keys *k, const ae_convert *c)
                "%s: 'query_pre_attn_scalar' is %g; other programs assume %u for such a model", c->config_path, scalar,
                widest ? m->n_embd / m->n_heads : m->head_dim);
     ae_convert_put_f32(k, "attention.scale", 1 / sqrt(scalar));
+    return k->status;
+}
+
+/* ---- Apertus ----------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *part, *key;
+    float usual; /* in checkpoints without the tensor */
+    bool needed;
+} xielu[] = {{"alpha_p", "xielu.alpha_p", 0, true}, {"alpha_n", "xielu.alpha_n", 0, true},
+             {"beta", "xielu.beta", 0.5f, false}, {"eps", "xielu.eps", -1e-6f, false}};
+
+static void name_xielu(size_t i, uint32_t layer, char out[64])
+{
+    snprintf(out, 64, "layers.%u.mlp.act_fn.%s", layer, xielu[i].part);
+}
+
+aerie_status ae_convert_tensors_apertus(ae_convert *c, uint32_t layer)
+{
+    char name[64];
+    for (size_t i = 0; i < sizeof xielu / sizeof *xielu; i++) {
+        float x;
+        name_xielu(i, layer, name);
+        const ae_st_tensor *t = ae_convert_take(c, name);
+        if (!t && !xielu[i].needed) continue;
+        if (!t) return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor model.%s is missing", c->path, name);
+        if (t->n != 1 || !ae_convert_floats(t, 0, &x, 1) || !isfinite(x))
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s must be one finite number", c->path, t->name);
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_keys_apertus(ae_convert_keys *k, const ae_convert *c)
+{
+    const char *act = ae_convert_text(c, "hidden_act");
+    char name[64];
+    if (act && strcmp(act, "xielu"))
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'hidden_act' is \"%.40s\"; Apertus has xielu", c->config_path,
+                       act);
+    for (size_t i = 0; i < sizeof xielu / sizeof *xielu; i++) {
+        float values[AE_MAX_LAYERS];
+        for (uint32_t layer = 0; layer < c->model.n_layers; layer++) {
+            name_xielu(i, layer, name);
+            const ae_st_tensor *t = ae_convert_look(c, name);
+            values[layer] = xielu[i].usual;
+            if (t && !ae_convert_floats(t, 0, &values[layer], 1)) return AERIE_ERROR_INTERNAL;
+        }
+        AE_TRY(ae_gguf_writer_array(k->w, xielu[i].key, AE_GGUF_F32, values, c->model.n_layers, c->error));
+    }
     return k->status;
 }

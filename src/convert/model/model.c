@@ -31,12 +31,14 @@ static const char *text_class(const ae_convert *c, const char *class, const json
     static const char *const joined[] = {"Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration",
                                          "InternVLChatModel", "InternVLForConditionalGeneration",
                                          "InternS1ForConditionalGeneration", "Lfm2VlForConditionalGeneration",
-                                         "LlavaForConditionalGeneration"};
+                                         "LlavaForConditionalGeneration", "LightOnOCRForConditionalGeneration",
+                                         "KimiVLForConditionalGeneration", "KimiK25ForConditionalGeneration"};
     static const struct {
         const char *kind, *class;
     } kinds[] = {{"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"}, {"ministral3", "Ministral3ForCausalLM"},
                  {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"}, {"qwen3_moe", "Qwen3MoeForCausalLM"},
-                 {"gpt_oss", "GptOssForCausalLM"}, {"lfm2", "Lfm2ForCausalLM"}, {"lfm2_moe", "Lfm2MoeForCausalLM"}};
+                 {"gpt_oss", "GptOssForCausalLM"}, {"lfm2", "Lfm2ForCausalLM"}, {"lfm2_moe", "Lfm2MoeForCausalLM"},
+                 {"deepseek_v3", "DeepseekV3ForCausalLM"}, {"kimi_k2", "DeepseekV3ForCausalLM"}};
     const char *kind = json_string_value(json_object_get(text, "model_type"));
     bool is_joined = false;
     for (size_t i = 0; i < sizeof joined / sizeof *joined; i++) is_joined |= strcmp(class, joined[i]) == 0;
@@ -495,7 +497,8 @@ static bool is_unneeded(const ae_convert *c, const char *name)
     static const char *const starts[] = {"vision_tower.", "visual.", "vision_model.", "vision_embedder.", "vision_projection.",
                                          "multi_modal_projector.", "audio_tower.", "embed_vision.", "embed_audio.",
                                          "connector.", "mlp1.", "patch_merge_mlp.", "mm_projector.", "aligner.", "image_",
-                                         "linear_proj.", "vision_encoder.", "audio_encoder.", "mtp_layers.", "switch."};
+                                         "linear_proj.", "vision_encoder.", "audio_encoder.", "mtp_layers.", "mlp_AR.",
+                                         "switch."};
     if (strncmp(name, "mtp.", 4) == 0 && !c->model.n_ahead) return true;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
