@@ -156,6 +156,7 @@ static int make_models(void **state)
 static int drop_models(void **state)
 {
     (void)state;
+    rig_shared_close();
     for (size_t i = 0; i < N_MODELS; i++) {
         unlink(model_path(i));
         free(plains[i].rows);
@@ -190,15 +191,24 @@ static uint32_t below(bench *b, uint32_t n)
     return (uint32_t)(mk_random(&b->random) % n);
 }
 
+/* The device of plain runs: in a sample (every.h) the CPU, whose rows and KV bytes every device must have. */
+static const char *plain_device(void)
+{
+    return test_whole() ? NULL : "cpu";
+}
+
 static void make_plain(size_t i_model, const int32_t *tokens, uint32_t n)
 {
     rig r;
+    const char *device = rig_device;
+    rig_device = plain_device();
     rig_open(&r, model_path(i_model), "ref", 1, 3, N_CTX, models[i_model].kv, models[i_model].window);
     plains[i_model].rows = get(N_ROWS * r.n_vocab, sizeof(float));
     plains[i_model].kv = get(N_ROWS, r.slot_bytes);
     rig_chain(&r, 0, tokens, n, 1, plains[i_model].rows);
     rig_kv(&r, 0, 0, n, plains[i_model].kv);
     rig_close(&r);
+    rig_device = device;
 }
 
 static void bench_open(bench *b, size_t i_model, size_t i_level, uint32_t n_threads)
@@ -257,17 +267,20 @@ typedef void law_fn(bench *b);
 #define EVERY ((uint32_t)AE_TEST_EVERY * (AE_TEST_EVERY > 8 ? 2 : 1))
 
 /* Each model runs each level with one thread count, or all of both. Laws about rows and slots use little of the slow level
- * (ref). */
+ * (ref). Samples of the laws begin at different models. */
 static void walk(law_fn *law, bool deep)
 {
-    uint32_t n = 0;
-    for (size_t i = 0; i < N_MODELS; i++)
+    static size_t n_walks;
+    const size_t start = test_whole() ? 0 : 13 * n_walks++;
+    uint32_t n = 0, at = 0;
+    for (size_t m = 0; m < N_MODELS; m++)
         for (uint32_t k = 0; k < N_LEVELS * 3; k++) {
+            const size_t i = (start + m) % N_MODELS;
             const uint32_t level = k / 3, n_threads = 1 + k % 3;
             if (!has_level[level] || (deep && !models[i].deep)) continue;
             if (!models[i].all_levels && (n_threads != 1 + (i + level) % 3 || (deep && level == 0))) continue;
             if (deep && level == 0 && n_threads != 2) continue;
-            if (n++ % EVERY) continue;
+            if (n++ % EVERY || !test_takes(&at)) continue;
             bench b;
             bench_open(&b, i, level, n_threads);
             law(&b);
@@ -285,10 +298,11 @@ static void law_a(bench *b)
     assert_memory_not_equal(b->plain + 5 * nv, b->plain + 6 * nv, nv * sizeof(float));
     for (size_t i = 0; i < 4; i++) {
         if (i == 1 && !models[b->i_model].deep) continue;
+        const uint32_t n = chunks[i] > 1 ? b->n : test_fewer(b->n);
         rig_truncate(&b->rig, 0, 0);
-        rig_chain(&b->rig, 0, b->tokens, b->n, chunks[i], b->rows);
-        same_rows(b, b->rows, b->plain, b->n, "prompt in chunks of", chunks[i]);
-        same_kv(b, 0, b->plain_kv, b->n, "prompt in chunks of", chunks[i]);
+        rig_chain(&b->rig, 0, b->tokens, n, chunks[i], b->rows);
+        same_rows(b, b->rows, b->plain, n, "prompt in chunks of", chunks[i]);
+        same_kv(b, 0, b->plain_kv, n, "prompt in chunks of", chunks[i]);
     }
 }
 
@@ -366,10 +380,9 @@ static void law_c(bench *b)
 {
     static const uint32_t bases[] = {0, 1, 30, 58, 60, 61, 62, 63, 64, 65, 66, 100, 126, 127, 128, 129, 130};
     fill_cache(b);
-    uint32_t at = 0;
     for (size_t i = sizeof bases / sizeof bases[0]; i-- > 0;) { /* descending: positions below stay live */
         ae_tree tree;
-        if (!test_takes(&at)) continue;
+        if (!test_picks(i, sizeof bases / sizeof bases[0], b->i_model)) continue;
         const uint32_t kind = (uint32_t)(i + b->i_model) % 4, n = i == b->i_model % 17 ? AERIE_MAX_DRAFT : 2 + below(b, 14);
         rig_random_tree(&tree, n, b->rig.n_vocab, kind, &b->random);
         rig_truncate(&b->rig, 0, bases[i]);
@@ -407,9 +420,8 @@ static void true_tree(bench *b, uint32_t at, uint32_t most, ae_tree *tree, int32
 
 static void law_d(bench *b)
 {
-    uint32_t at = 0;
     for (uint32_t run = 0; run < 3; run++) {
-        if (!test_takes(&at)) continue;
+        if (!test_picks(run, 3, b->i_model)) continue;
         const uint32_t n_prompt = run == 0 ? 1 : 50;
         uint32_t live = n_prompt, n_kept = 0, n_dropped = 0;
         rig_truncate(&b->rig, 0, 0);
@@ -447,9 +459,8 @@ static void law_e(bench *b)
 {
     aerie_error error = {0};
     const size_t nv = b->rig.n_vocab;
-    uint32_t at = 0;
     for (uint32_t run = 0; run < 4; run++) {
-        if (!test_takes(&at)) continue;
+        if (!test_picks(run, 4, b->i_model)) continue;
         /* sequences 0, 1, 2 have the same text, stand at other places, and bring other rows: a prompt chunk, one row,
          * a chain as tree; the assignment rotates from run to run */
         const uint32_t live[3] = {10 + 23 * run, 64, 120}, brings[3] = {run % 3, (run + 1) % 3, (run + 2) % 3};
@@ -502,13 +513,12 @@ static void law_f(bench *b)
     ae_stream *stream = ae_engine_stream(b->rig.engine);
     float *fresh = get(8 * nv, sizeof *fresh);
     int32_t noise[N_ROWS];
-    uint32_t at = 0;
     for (uint32_t i = 0; i < N_ROWS; i++) noise[i] = (int32_t)below(b, b->rig.n_vocab);
     fill_cache(b);
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
         const uint32_t n = prefixes[i];
         int32_t other[8];
-        if (!test_takes(&at)) continue;
+        if (!test_picks(i, sizeof prefixes / sizeof prefixes[0], b->i_model)) continue;
         for (uint32_t k = 0; k < 8; k++) other[k] = (int32_t)below(b, b->rig.n_vocab);
         rig_truncate(&b->rig, 2, 0);
         rig_chain(&b->rig, 2, b->tokens, n, N_ROWS, NULL);
@@ -567,7 +577,9 @@ static void run_trees(bench *b, float *rows)
 static void compare_level(size_t i_model, uint32_t k, float *first_trees)
 {
     bench b;
+    rig_device = k ? NULL : plain_device();
     bench_open(&b, i_model, k / 3, 1 + k % 3);
+    rig_device = NULL;
     float *trees = k ? get(N_BASES * (1 + N_NODES) * (size_t)b.rig.n_vocab, sizeof *trees) : first_trees;
     rig_chain(&b.rig, 0, b.tokens, b.n, 70, b.rows);
     same_rows(&b, b.rows, b.plain, b.n, "against ref with 1 thread, case", k);
@@ -582,10 +594,12 @@ static void test_law_g_levels_and_threads_agree_with_ref_on_one_thread(void **st
 {
     (void)state;
     float *trees = get(N_BASES * (1 + N_NODES) * 512, sizeof *trees); /* no vocabulary above is larger */
+    uint32_t at = 0;
     for (size_t i = 0; i < N_MODELS; i += EVERY) {
-        uint32_t at = 0; /* the first case gives the trees that the others are compared with */
-        for (uint32_t k = 0; k < N_LEVELS * 3; k++)
-            if (has_level[k / 3] && (k == 0 || k >= 3 || models[i].all_levels) && test_takes(&at)) compare_level(i, k, trees);
+        if (!test_takes(&at)) continue;
+        /* the first case gives the trees that the others are compared with; a sample has one other */
+        for (uint32_t k = 0; k < (test_whole() ? N_LEVELS * 3 : 4); k += test_whole() ? 1 : 3)
+            if (has_level[k / 3] && (k == 0 || k >= 3 || models[i].all_levels)) compare_level(i, k, trees);
     }
     free(trees);
 }

@@ -38,6 +38,12 @@ static size_t n_requests = 4;
 static int32_t prompts[N_REQUESTS][128];
 static int32_t eog;
 
+/* How many requests the tests have that have many. */
+static size_t n_most(void)
+{
+    return test_whole() ? N_REQUESTS : n_requests;
+}
+
 static uint32_t n_checkpoints = 4;
 static bool on_device; /* sessions without drafts, too, are on the device in a sample */
 
@@ -139,6 +145,7 @@ static void test_same_tokens(void **state)
 /* Turns of a chat whose answers lose their first half, the thinking, once they are history. */
 static uint32_t run_turns(size_t i, aerie_spec_type type, const aerie_drafter_head *head, const char *kind)
 {
+    const uint32_t n_turns = test_fewer(10);
     uint32_t again = 0;
     {
         aerie_spec spec = plain_spec(), drafts = spec;
@@ -150,7 +157,7 @@ static uint32_t run_turns(size_t i, aerie_spec_type type, const aerie_drafter_he
         uint32_t n = 0, border = 0, all = 0;
         char counts[160];
         int n_counts = 0;
-        for (uint32_t turn = 0; turn < 10; turn++) {
+        for (uint32_t turn = 0; turn < n_turns; turn++) {
             static run got, fresh;
             for (uint32_t k = 0; k < 6; k++) text[n++] = prompts[turn % N_REQUESTS][20 + turn + k];
             text[n++] = eog;
@@ -176,8 +183,8 @@ static uint32_t run_turns(size_t i, aerie_spec_type type, const aerie_drafter_he
             for (uint32_t k = 6; k < 12; k++) text[n++] = got.answers[0].ids[k];
             text[n++] = eog;
         }
-        print_message("%s, %s, %u checkpoints: 10 turns, %u prompt tokens, %u of them computed:%s\n", names[i], kind,
-                      n_checkpoints, all, again, counts);
+        print_message("%s, %s, %u checkpoints: %u turns, %u prompt tokens, %u of them computed:%s\n", names[i], kind,
+                      n_checkpoints, n_turns, all, again, counts);
         aerie_session_free(session);
     }
     return again;
@@ -192,7 +199,8 @@ static void test_turns(void **state)
         n_checkpoints = 0;
         const uint32_t without = run_turns(i, AERIE_SPEC_NONE, NULL, "plain");
         n_checkpoints = 4;
-        assert_true(run_turns(i, AERIE_SPEC_NONE, NULL, "plain") * 3 < without);
+        const uint32_t with = run_turns(i, AERIE_SPEC_NONE, NULL, "plain");
+        assert_true(with < without && (with * 3 < without || !test_whole()));
     }
 }
 
@@ -258,7 +266,7 @@ static void test_same_tokens_from_itself(void **state)
     size_t at = 0;
     uint32_t at_sampled = 0;
     (void)state;
-    n_requests = N_REQUESTS;
+    n_requests = n_most();
     for (size_t i = 0; i < N_ALL; i++) {
         const bool experts = has_experts(i);
         for (uint32_t sampling = 0; sampling < 2; sampling++) {
@@ -288,7 +296,7 @@ static void test_drafts_with_all_experts_are_right(void **state)
     uint32_t at = 0;
     (void)state;
     for (size_t i = 0; i < N_ALL; i++) {
-        if (!test_takes(&at) || !has_experts(i)) continue;
+        if (!has_experts(i) || !test_takes(&at)) continue;
         for (uint32_t sampling = 0; sampling < 2; sampling++) {
             aerie_request requests[N_REQUESTS];
             const aerie_spec spec = self_spec(-1, NULL, NULL, NULL, AERIE_TREE_OFF);
@@ -333,7 +341,7 @@ static void test_modes_change_at_every_pass(void **state)
     spec = self_spec(1, NULL, NULL, NULL, AERIE_TREE_OFF);
     spec.n_max = 1;
     switched = session_of(i, 1, &spec, &(ae_session_test){.fixed = true});
-    const size_t n_wanted = test_whole() ? 10000 / (size_t)AE_TEST_EVERY : 100;
+    const size_t n_wanted = test_whole() ? 10000 / (size_t)AE_TEST_EVERY : 64;
     size_t n_live = 0;
     for (size_t round = 0; n_passes < n_wanted; round++) {
         if (round == 4) fail_alloc_arm(0, false); /* it has all its inputs now */
@@ -378,7 +386,7 @@ static void test_same_tokens_from_hierarchies(void **state)
     size_t at = 0;
     uint32_t at_sampled = 0;
     (void)state;
-    n_requests = N_REQUESTS;
+    n_requests = n_most();
     for (size_t k = 0; k < N_PAIRS; k++) {
         for (uint32_t sampling = 0; sampling < 2; sampling++) {
             bool known = false;
@@ -403,7 +411,7 @@ static void test_same_tokens_from_any_of_several(void **state)
     static run plain;
     uint32_t at = 0;
     (void)state;
-    n_requests = N_REQUESTS;
+    n_requests = n_most();
     for (size_t k = 0; k < 2 * N_PAIRS; k += AE_TEST_EVERY > 4 ? 7 : 3) {
         if (!test_takes(&at)) continue;
         const size_t i = pairs[k / 2][0];
@@ -468,6 +476,7 @@ static void test_numbers_of_experts_are_tried(void **state)
             if (!test_takes(&at)) continue;
             answer_plainly(cases[k].model, sampling, &plain);
             compare(cases[k].model, "numbers of experts in turn", sampling ? 8 : 1, sampling, &spec, true, &plain);
+            if (!test_whole()) continue;
             compare(cases[k].model, "numbers of experts by trial", sampling ? 8 : 1, sampling, &spec, false, &plain);
         }
     }
@@ -495,7 +504,7 @@ static void test_help_changes_no_draft(void **state)
         const size_t i = pairs[k][0];
         for (uint32_t sampling = 0; sampling < 2; sampling++) {
             if ((k + sampling) % 2 || !test_takes(&at)) continue;
-            for (int help = 0; help < N_HELPS; help++) {
+            for (int help = 0; help < N_HELPS; help += test_whole() ? 1 : HELP_ITSELF) {
                 aerie_request requests[N_REQUESTS];
                 aerie_spec spec = hier_spec(pairs[k][1], help, AERIE_TREE_OFF);
                 spec.min_draft_length = AERIE_MAX_DRAFT;

@@ -38,6 +38,11 @@ bool test_takes(uint32_t *at)
     return taken;
 }
 
+bool test_picks(size_t i, size_t n, size_t turn)
+{
+    return test_whole() || i == turn % n;
+}
+
 uint32_t test_fewer(uint32_t n)
 {
     return test_whole() ? n : (n + 3) / 4;

@@ -3,6 +3,7 @@
 #define AE_TESTS_EVERY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* The value of the environment variable AERIE_TEST_EVERY, or the one that this build was configured with; at least 1. */
@@ -20,6 +21,8 @@ bool test_whole(void);
 /* Whether the next case of a loop is run, the first one always is; *at: counts its cases, 0 at first. At the end of a program
  * that was sampled a line says how many of how many cases ran. */
 bool test_takes(uint32_t *at);
+/* Whether case i of n is run: of a sample only the one that `turn` chooses, for loops inside a case that test_takes chose. */
+bool test_picks(size_t i, size_t n, size_t turn);
 /* Of n tokens of an answer, or runs of a kind, those of the sample: at least 1. */
 uint32_t test_fewer(uint32_t n);
 
