@@ -137,8 +137,8 @@ ops()
     fi
 }
 
-# sample_of LAW: AERIE_TEST_SAMPLE (tests/support/every.h) with which an emulated GPU should take a minute for it (measured:
-# head_laws, draft_laws). None: laws that AERIE_TEST_EVERY alone makes short.
+# sample_of LAW: AERIE_TEST_SAMPLE (tests/support/every.h) with which it takes less than a minute of CPU time on an emulated GPU
+# and on lavapipe, but recur_spec three minutes (docs/gpu.md). None: laws that AERIE_TEST_EVERY alone makes short.
 sample_of()
 {
     case $1 in
@@ -148,7 +148,7 @@ sample_of()
     draft_laws) echo 25 ;;
     recur_spec) echo 37 ;;
     spec_laws) echo 29 ;;
-    engine_laws) echo 41 ;;
+    engine_laws) echo 97 ;;
     esac
 }
 
