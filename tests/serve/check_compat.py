@@ -77,6 +77,49 @@ class Case(unittest.TestCase):
 
 
 class Anthropic(Case):
+    def test_calls_that_broke_off_do_not_end_the_conversation(self):
+        """Clients keep calls whose stream broke off, messages without a text, and results that are data."""
+        def turns(call, result):
+            return [USER, {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "f", **call}]},
+                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", **result}]}]
+
+        def chat(arguments, result):
+            return [USER, {"role": "assistant", "content": "", "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}]},
+                {"role": "tool", "tool_call_id": "c1", "content": result}]
+        for given, same in ({"input": None}, "{}"), ({"input": ""}, "{}"), ({"input": []}, "[]"), \
+                ({"input": '{"city":"Par'}, '{"city":"Par'), ({"input": '{"city":"Rome"}'}, '{"city":"Rome"}'):
+            with self.subTest(**given):
+                self.same_prompt("/v1/messages", {"messages": turns(given, {"content": "x"})}, chat(same, "x"))
+        for given, same in ({"content": {"a": 1}}, '{"a":1}'), ({"content": 5}, "5"), ({"content": ["x"]}, "x"), \
+                ({"content": [{"type": "text", "text": None}, {"type": "text", "text": "x"}]}, "\nx"):
+            with self.subTest(**given):
+                self.same_prompt("/v1/messages", {"messages": turns({"input": {}}, given)}, chat("{}", same))
+        empty = [USER, {"role": "assistant", "content": None}, USER]
+        self.same_prompt("/v1/messages", {"messages": empty}, [USER, {"role": "assistant", "content": ""}, USER])
+        self.post("/v1/messages", {"messages": empty[:1], "max_tokens": 1, "tools": [{"name": "f"}]})
+
+    def test_items_that_broke_off_do_not_end_the_conversation(self):
+        for given, same in ({}, "{}"), ({"arguments": None}, "{}"), ({"arguments": {"city": "Rome"}}, '{"city":"Rome"}'):
+            with self.subTest(**given):
+                items = [USER, {"type": "function_call", "call_id": "c1", "name": "f", **given},
+                         {"type": "function_call_output", "call_id": "c1", "output": None},
+                         {"role": "assistant", "content": None}, USER]
+                call = {**CALL, "function": {"name": "f", "arguments": same}}
+                self.same_prompt("/v1/responses", {"input": items},
+                                 [USER, {"role": "assistant", "content": "", "tool_calls": [call]},
+                                  {"role": "tool", "tool_call_id": "c1", "content": ""},
+                                  {"role": "assistant", "content": ""}, USER])
+
+    def test_no_tokens_compute_the_prompt_for_the_cache(self):
+        ask = {"messages": said("user " + "warm " * 40), "max_tokens": 0}
+        a = self.post("/v1/messages", ask).json
+        self.assertEqual((a["content"], a["stop_reason"], a["usage"]["output_tokens"]), ([], "max_tokens", 0))
+        kinds = [e["type"] for e in sse(self.post("/v1/messages", {**ask, "stream": True}))]
+        self.assertEqual(kinds, ["message_start", "message_delta", "message_stop"])
+        warm = self.post("/v1/messages", {**ask, "max_tokens": 1}).json["usage"]
+        self.assertGreater(warm["cache_read_input_tokens"], 40, warm)
+
     def test_a_header_that_differs_in_every_request_is_left_out(self):
         """Claude Code's, which would keep every prompt out of the cache."""
         header = "x-anthropic-billing-header: cc_version=2.1.177.01c; cc_entrypoint=sdk-cli; cch=%s;"

@@ -49,6 +49,8 @@ static bool add_block_text(app_text *text, const json_t *block, const char *fiel
     const char *type = json_string_value(json_object_get(block, "type"));
     const json_t *inner = json_object_get(block, "text"), *summary = json_object_get(block, "content");
     const json_t *tool = json_object_get(block, "tool_name");
+    if (json_is_string(block)) return add_string(text, block) || serve_fail_memory(error);
+    if (type && strcmp(type, "text") == 0 && (!inner || json_is_null(inner))) return true; /* clients keep empty blocks */
     if (type && strcmp(type, "text") == 0 && json_is_string(inner)) return add_string(text, inner) || serve_fail_memory(error);
     if (type && (strcmp(type, "document") == 0 || strcmp(type, "search_result") == 0))
         return add_document(text, block, field, depth, error);
@@ -131,15 +133,30 @@ typedef struct parts {
     bool has_image;
 } parts;
 
+json_t *serve_json_text(const json_t *json)
+{
+    char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY);
+    json_t *out = text ? json_string(text) : NULL;
+    app_json_free(text);
+    return out;
+}
+
+/* Adds a call. Its input may be null, or the text of JSON that was cut: clients keep calls whose stream broke off. */
 static bool add_call(parts *p, const json_t *block, size_t i, serve_error *error)
 {
-    const json_t *input = json_object_get(block, "input");
     const char *id = json_string_value(json_object_get(block, "id")), *name = json_string_value(json_object_get(block, "name"));
-    if (!name || !json_is_object(input))
+    if (!name || !json_object_get(block, "input"))
         return serve_fail(error, 400, "messages", "messages[%zu]: a tool_use block needs 'name' and 'input'", i);
-    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:O}}", "id", id ? id : "", "type", "function", "function", "name", name,
-                             "arguments", (json_t *)input);
+    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id ? id : "", "type", "function", "function", "name", name,
+                             "arguments", serve_messages_arguments(json_object_get(block, "input")));
     return json_array_append_new(p->calls, call) == 0 || serve_fail_memory(error);
+}
+
+json_t *serve_messages_arguments(const json_t *given)
+{
+    if (!given || json_is_null(given)) return json_string("");
+    if (json_is_string(given) || json_is_object(given)) return json_incref((json_t *)given);
+    return serve_json_text(given);
 }
 
 static bool has_image(const json_t *blocks)
@@ -151,13 +168,17 @@ static bool has_image(const json_t *blocks)
     return false;
 }
 
-/* Adds a tool's result. One without a text that is marked as an error says so, as nothing else in it does. */
+/* Adds a tool's result. One without a text that is marked as an error says so, as nothing else in it does. Data that is neither
+ * a text nor a list of blocks goes as JSON. */
 static bool add_result(parts *p, const json_t *block, serve_error *error)
 {
     const char *id = json_string_value(json_object_get(block, "tool_use_id"));
     const json_t *blocks = json_object_get(block, "content");
-    json_t *content = has_image(blocks) ? parts_of(blocks, error) : text_of(blocks, "messages", error);
-    if (!content) return false;
+    const bool is_data = json_is_object(blocks) || json_is_number(blocks) || json_is_boolean(blocks);
+    json_t *content = is_data            ? serve_json_text(blocks)
+                      : has_image(blocks) ? parts_of(blocks, error)
+                                          : text_of(blocks, "messages", error);
+    if (!content) return error->status ? false : serve_fail_memory(error);
     if (json_is_string(content) && !json_string_length(content) && json_is_true(json_object_get(block, "is_error"))) {
         json_decref(content);
         content = json_string("The tool failed.");
@@ -218,6 +239,10 @@ static bool convert_message(serve_server *server, json_t *out, const json_t *mes
 {
     const json_t *content = json_object_get(message, "content");
     const char *role = json_string_value(json_object_get(message, "role"));
+    if (role && strcmp(role, "assistant") == 0 && (!content || json_is_null(content))) { /* it only called tools, or failed */
+        json_t *empty = json_pack("{s:s, s:s}", "role", role, "content", "");
+        return json_array_append_new(out, empty) == 0 || serve_fail_memory(error);
+    }
     if (!role || (!json_is_string(content) && !json_is_array(content)))
         return serve_fail(error, 400, "messages", "messages[%zu] needs a 'role' and 'content'", i);
     if (json_is_string(content)) return json_array_append(out, (json_t *)message) == 0 || serve_fail_memory(error);
@@ -341,12 +366,14 @@ static json_t *convert_tool(const json_t *tool, size_t i, serve_error *error)
 {
     json_t *name = json_object_get(tool, "name"), *about = json_object_get(tool, "description");
     json_t *schema = json_object_get(tool, "input_schema"), *strict = json_object_get(tool, "strict");
-    if (!json_is_string(name) || !json_is_object(schema))
-        serve_fail(error, 400, "tools", "tools[%zu] needs 'name' and 'input_schema'", i);
+    if (json_is_null(schema)) schema = NULL;
+    if (!json_is_string(name)) serve_fail(error, 400, "tools", "tools[%zu] needs 'name'", i);
+    else if (schema && !json_is_object(schema))
+        serve_fail(error, 400, "tools", "tools[%zu]: 'input_schema' must be an object", i);
     else if (about && !json_is_null(about) && !json_is_string(about))
         serve_fail(error, 400, "tools", "tools[%zu]: 'description' must be a string", i);
     if (error->status) return NULL;
-    json_t *out = json_pack("{s:s, s:{s:O, s:O, s:O?}}", "type", "function", "function", "name", name, "parameters", schema,
+    json_t *out = json_pack("{s:s, s:{s:O, s:O*, s:O*}}", "type", "function", "function", "name", name, "parameters", schema,
                             "description", json_is_string(about) ? about : NULL);
     if (json_is_boolean(strict) && json_object_set(json_object_get(out, "function"), "strict", strict)) {
         json_decref(out);
@@ -444,6 +471,9 @@ static bool messages_convert(serve_ask *ask, serve_error *error)
     if (ok && type && strcmp(type, "disabled") == 0) ok = json_object_set_new(body, "enable_thinking", json_false()) == 0;
     const bool thinks = type && (strcmp(type, "enabled") == 0 || strcmp(type, "adaptive") == 0);
     if (ok && thinks) ok = json_object_set_new(body, "enable_thinking", json_true()) == 0;
+    const json_t *limit = json_object_get(body, "max_tokens"); /* 0: the prompt is computed for the prefix cache, no more */
+    ask->only_prompt = json_is_number(limit) && json_number_value(limit) == 0;
+    if (ok && ask->only_prompt) ok = json_object_set_new(body, "max_tokens", json_integer(1)) == 0;
     json_t *most = (json_t *)serve_get(thinking, "budget_tokens");
     if (ok && most && !json_is_integer(most))
         ok = serve_fail(error, 400, "thinking", "'thinking.budget_tokens' must be a whole number");

@@ -44,6 +44,7 @@ static bool add_said(input *in, const json_t *content, size_t i)
 {
     json_t *turn = turn_of(in), *parts = json_object_get(turn, "content");
     if (!turn) return false;
+    if (json_is_null(content)) return true;
     const bool ok = json_is_string(content)  ? !json_array_append(parts, (json_t *)content)
                     : json_is_array(content) ? !json_array_extend(parts, (json_t *)content)
                                              : serve_fail(in->error, 400, "input",
@@ -94,10 +95,9 @@ static bool add_call(input *in, const json_t *item, json_t *name, json_t *argume
 
 static bool add_function_call(input *in, const json_t *item, size_t i)
 {
-    json_t *name = json_object_get(item, "name"), *arguments = json_object_get(item, "arguments");
-    if (!json_is_string(name) || !json_is_string(arguments))
-        return serve_fail(in->error, 400, "input", "input[%zu]: a function_call needs 'name' and 'arguments'", i);
-    return add_call(in, item, serve_tools_name(item), json_incref(arguments));
+    if (!json_is_string(json_object_get(item, "name")))
+        return serve_fail(in->error, 400, "input", "input[%zu]: a function_call needs 'name'", i);
+    return add_call(in, item, serve_tools_name(item), serve_messages_arguments(json_object_get(item, "arguments")));
 }
 
 static bool add_custom_call(input *in, const json_t *item, size_t i)
@@ -108,21 +108,13 @@ static bool add_custom_call(input *in, const json_t *item, size_t i)
     return add_call(in, item, serve_tools_name(item), serve_tools_arguments(text));
 }
 
-static json_t *text_of_json(const json_t *json)
-{
-    char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY);
-    json_t *out = text ? json_string(text) : NULL;
-    free(text);
-    return out;
-}
-
 /* Adds a call of a built-in tool such as local_shell, whose arguments are in `field`. */
 static bool add_own_call(input *in, const json_t *item, const char *name, const char *field, size_t i)
 {
     const json_t *arguments = json_object_get(item, field);
     if (!arguments) return serve_fail(in->error, 400, "input", "input[%zu]: a %s_call needs '%s'", i, name, field);
     return add_call(in, item, json_string(name),
-                    json_is_string(arguments) ? json_incref((json_t *)arguments) : text_of_json(arguments));
+                    json_is_string(arguments) ? json_incref((json_t *)arguments) : serve_json_text(arguments));
 }
 
 /* Returns whether all members of the list are message parts; other lists are data. */
@@ -144,10 +136,10 @@ static bool add_result(input *in, const json_t *item, json_t *output)
 static bool add_output(input *in, const json_t *item, const char *type, size_t i)
 {
     json_t *output = json_object_get(item, "output");
-    if (!output || json_is_null(output))
-        return serve_fail(in->error, 400, "input", "input[%zu]: a %s needs 'output'", i, type);
+    if (!output) return serve_fail(in->error, 400, "input", "input[%zu]: a %s needs 'output'", i, type);
+    if (json_is_null(output)) return add_result(in, item, json_string("")); /* as in chats */
     const bool as_is = json_is_string(output) || has_parts(output);
-    return add_result(in, item, as_is ? json_incref(output) : text_of_json(output));
+    return add_result(in, item, as_is ? json_incref(output) : serve_json_text(output));
 }
 
 /* Adds the tools of an item to those of the request. */
@@ -167,7 +159,7 @@ static bool add_found_tools(input *in, const json_t *item)
         json_t *name = json_object_get(json_array_get(tools, k), "name");
         ok = !json_is_string(name) || !json_array_append(names, name);
     }
-    ok = ok && add_result(in, item, text_of_json(names));
+    ok = ok && add_result(in, item, serve_json_text(names));
     json_decref(names);
     return ok || (in->error->status ? false : serve_fail_memory(in->error));
 }

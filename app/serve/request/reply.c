@@ -103,7 +103,7 @@ static bool on_said(void *user, const answer_event *e)
 {
     serve_output *s = user;
     serve_reply_state *r = s->of;
-    if (s->enough) return true;
+    if (s->enough || r->ask.only_prompt) return true;
     if (!serve_use_add(r->ask.use, 4 * e->n)) { /* the buffer may grow to twice its text, and the text is copied as JSON */
         r->no_memory = true;
         return false;
