@@ -277,6 +277,39 @@ class Tags(unittest.TestCase):
             self.assertEqual(s.post("/v1/chat/completions", chat("x", tools=many[:40])).status, 200)
             self.assertEqual(s.post("/v1/chat/completions", chat("x", tools=[])).status, 200)
 
+    def test_one_odd_schema_leaves_the_other_tools_as_they_are(self):
+        """A request has the tools of many servers; one that no grammar expresses takes any object."""
+        add = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {
+            "a": {"enum": [1, 20, 300]}}, "required": ["a"]}}}
+        with Server("-c", "2048", "--chat-template-file", self.templates["hermes"], model="tags.gguf") as s:
+            token = s.post("/tokenize", {"content": "<tool_call>", "parse_special": True}).json["tokens"][0]
+            texts = [s.post("/detokenize", {"tokens": [i]}).json["content"] for i in range(330)]
+            bias = {i: False for i in range(330) if "o" in texts[i] and i != token}  # so that calls are of `add`
+            for schema in {"type": "strnig"}, {"properties": {"a": {"$ref": "#/$defs/lost"}}}, {"required": "a"}, \
+                    {"$ref": "https://elsewhere.example/schema"}:
+                odd = {"type": "function", "function": {"name": "odd", "parameters": schema}}
+                ask = {"tools": [odd, add], "max_tokens": 120, "temperature": 1}
+                n = 0
+                for fields in {"tool_choice": "required", "logit_bias": bias}, \
+                        {"logit_bias": {**bias, token: 30}, "ignore_eos": True}, \
+                        {"tool_choice": "required", "logit_bias": bias, "response_format": {"type": "json_object"}}:
+                    for seed in range(2):
+                        a = s.post("/v1/chat/completions", chat("x", seed=seed, **ask | fields))
+                        self.assertEqual(a.status, 200, a.body)
+                        calls = a.json["choices"][0]["message"].get("tool_calls") or []
+                        if a.json["choices"][0]["finish_reason"] == "length":
+                            calls = calls[:-1]
+                        for call in calls:
+                            n += call["function"]["name"] == "add"
+                            arguments = json.loads(call["function"]["arguments"])
+                            self.assertIsInstance(arguments, dict)
+                            if call["function"]["name"] == "add":
+                                self.assertIn(arguments["a"], (1, 20, 300))
+                self.assertGreater(n, 4, schema)
+                strict = {"type": "function", "function": {**odd["function"], "strict": True}}
+                a = s.post("/v1/chat/completions", chat("x", tools=[strict, add], tool_choice="required"))
+                self.assertEqual(a.status, 400, a.body)
+
     def test_streams_have_the_items_of_whole_answers(self):
         """Text after a call is an item of its own, in its place; an answer that says nothing is the same in both ways."""
         function = {"name": "add", "parameters": {"type": "object", "properties": {"a": {"enum": [1, 20, 300]}},

@@ -411,6 +411,54 @@ static void test_values_of_any_kind(void **state)
             }
 }
 
+/* What clients write although the standard does not know it, where it has one meaning. */
+static void test_tidied(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schema, *member, *other;
+    } cases[] = {
+        {"{\"type\":\"OBJECT\",\"properties\":{\"a\":{\"type\":\"STRING\"}},\"required\":[\"a\"]}",
+         "{\"a\":\"x\"}", "{\"a\":1}"},
+        {"{\"type\":\"dict\",\"properties\":{\"a\":{\"type\":\"float\"},\"b\":{\"type\":\"tuple\"}}}",
+         "{\"a\":1.5,\"b\":[1]}", "{\"a\":\"1\"}"},
+        {"{\"properties\":{\"a\":{\"type\":\"any\"},\"b\":{\"type\":[\"int\",\"None\"]}}}",
+         "{\"a\":[1],\"b\":null}", "{\"b\":\"1\"}"},
+        {"{\"type\":\"array\",\"items\":{\"type\":[\"any\",\"null\"]}}",
+         "[1,\"a\"]", "{}"},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":null,\"minLength\":null}},"
+         "\"required\":null}",
+         "{\"a\":\"x\"}", "{\"a\":1}"},
+        {"{\"type\":\"object\",\"properties\":null}",
+         "{\"a\":1}", "[]"},
+        {"{\"type\":null,\"items\":null,\"anyOf\":null,\"$ref\":null,\"properties\":{\"a\":null}}",
+         "{\"a\":[1]}", "{\"b\":1}"},
+        {"{\"type\":\"object\",\"required\":true,\"properties\":{\"a\":{\"type\":\"object\",\"required\":false}}}",
+         "{\"a\":{\"b\":1}}", "{\"a\":1}"},
+        {"{\"properties\":{\"type\":{\"const\":null},\"required\":{\"enum\":[null]}},\"required\":[\"type\"]}",
+         "{\"type\":null,\"required\":null}", "{\"type\":1}"},
+        {"{\"$defs\":{\"A\":{\"$anchor\":\"here\",\"type\":\"INTEGER\"}},\"items\":{\"$ref\":\"#here\"}}",
+         "[1,2]", "[\"a\"]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const aerie_schema_params params = {.strict = false};
+        const char *schema = cases[i].schema, *member = cases[i].member, *other = cases[i].other;
+        aerie_error error = {0};
+        ae_grammar *g;
+        ae_matcher m;
+        if (ae_grammar_from_schema_with(&g, schema, strlen(schema), &params, NULL, &error) != AERIE_OK)
+            fail_msg("%s: %s", schema, error.text);
+        assert_int_equal(ae_matcher_init(&m, g, NULL), AERIE_OK);
+        if (!ae_matcher_advance(&m, member, strlen(member)) || !ae_matcher_may_end(&m, m.current))
+            fail_msg("%s refuses %s", schema, member);
+        assert_true(ae_matcher_restart(&m));
+        if (ae_matcher_advance(&m, other, strlen(other)) && ae_matcher_may_end(&m, m.current))
+            fail_msg("%s accepts %s", schema, other);
+        ae_matcher_free(&m);
+        ae_grammar_free(g);
+    }
+}
+
 /* What a grammar cannot enforce gives one warning with its place unless `strict` is set; the rest is enforced. */
 static void test_passed_over(void **state)
 {
@@ -667,6 +715,7 @@ int main(void)
         cmocka_unit_test(test_multiples), cmocka_unit_test(test_lengths_beside_pattern), cmocka_unit_test(test_unique),
         cmocka_unit_test(test_large_counts),
         cmocka_unit_test(test_values_of_any_kind),
+        cmocka_unit_test(test_tidied),
         cmocka_unit_test(test_passed_over),
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_limits), cmocka_unit_test(test_many_references),

@@ -18,7 +18,7 @@ static bool move_references(json_t *json, const char *path, int depth)
     json_object_foreach(json, key, value)
     {
         const char *to = json_string_value(value);
-        if (to && !strcmp(key, "$ref") && to[0] == '#') {
+        if (to && !strcmp(key, "$ref") && to[0] == '#' && (!to[1] || to[1] == '/')) { /* "#name" is a name, not a place */
             json_t *moved = json_sprintf("#%s%s", path, to + 1);
             if (!moved || json_object_set_new(json, key, moved)) return false;
         } else if (!move_references(value, path, depth + 1)) {

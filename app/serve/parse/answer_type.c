@@ -1,6 +1,7 @@
 /* answer_type.c - decides by the tool's schema whether a value written without quotes is a string. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "serve/parse/answer_int.h"
 
@@ -13,10 +14,12 @@ typedef struct search {
 
 static unsigned named(const char *name)
 {
-    static const char *const names[] = {"string", "null", "array", "object"};
-    static const unsigned types[] = {STRING, NOTHING, LIST, OBJECT};
+    /* Python's words, too; some clients write JSON Schema's in capitals */
+    static const char *const names[] = {"string", "str", "null", "none", "nonetype", "array", "list", "tuple", "object", "dict",
+                                        "any"};
+    static const unsigned types[] = {STRING, STRING, NOTHING, NOTHING, NOTHING, LIST, LIST, LIST, OBJECT, OBJECT, ANY};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(name, names[i])) return types[i];
+        if (!strcasecmp(name, names[i])) return types[i];
     return OTHER;
 }
 

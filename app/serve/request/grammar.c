@@ -66,6 +66,48 @@ static bool is_strict(const json_t *tools)
     return false;
 }
 
+/* Returns whether a grammar expresses the schema; if not, *why says why. */
+static bool is_possible(const json_t *schema, aerie_error *why)
+{
+    aerie_grammar *grammar = NULL;
+    const aerie_schema_params params = aerie_schema_params_default();
+    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+    const aerie_status status =
+        text ? aerie_grammar_create_schema(&grammar, text, strlen(text), &params, why) : AERIE_ERROR_MEMORY;
+    app_json_free(text);
+    aerie_grammar_free(grammar);
+    return status == AERIE_OK || status == AERIE_ERROR_MEMORY;
+}
+
+/* One tool with a schema that is wrong must not keep the others from being called, nor from being constrained: clients send the
+ * tools of many servers together. */
+bool serve_ask_loosen(serve_ask *ask, serve_error *error)
+{
+    json_t *list = ask->loose_tools ? NULL : json_array();
+    bool any = false, ok = list != NULL;
+    for (size_t i = 0; ok && i < json_array_size(ask->tools); i++) {
+        json_t *tool = json_array_get(ask->tools, i), *function = json_object_get(tool, "function");
+        const json_t *schema = json_object_get(function, "parameters");
+        aerie_error why = {0};
+        if (!json_is_object(schema) || json_is_true(json_object_get(function, "strict")) || is_possible(schema, &why)) {
+            ok = !json_array_append(list, tool);
+            continue;
+        }
+        app_note("'tools': %s; its tool takes any object", why.text);
+        json_t *name = json_object_get(function, "name");
+        ok = !json_array_append_new(list, json_pack("{s:s, s:{s:O, s:{s:s}}}", "type", "function", "function", "name", name,
+                                                    "parameters", "type", "object"));
+        any = true;
+    }
+    if (ok && any) {
+        ask->loose_tools = list;
+        *error = (serve_error){0};
+        return true;
+    }
+    json_decref(list);
+    return false;
+}
+
 /* Creates a lazy grammar. rest: the grammar of an answer that is not a call; NULL: any text. */
 static aerie_status lazy_grammar(aerie_grammar **grammar, const answer_lazy *lazy, const aerie_grammar *rest, aerie_error *why)
 {
@@ -100,7 +142,7 @@ static aerie_status lazy_grammar(aerie_grammar **grammar, const answer_lazy *laz
 static answer_params params_of(const serve_ask *ask)
 {
     return (answer_params){.style = ask->style,
-                           .tools = ask->tools,
+                           .tools = ask->loose_tools ? ask->loose_tools : ask->tools,
                            .prompt = ask->prompt,
                            .n_prompt = ask->n_prompt,
                            .begun = ask->begun.data,
@@ -173,7 +215,10 @@ bool serve_ask_mixed(serve_ask *ask, serve_error *error)
 {
     aerie_error why = {0};
     aerie_grammar *whole = NULL;
-    aerie_status status = mixed_grammar(&whole, ask, json_array_size(ask->tools) > MAX_CALL_PARTS, &why);
+    const bool many = json_array_size(ask->tools) > MAX_CALL_PARTS;
+    aerie_status status = mixed_grammar(&whole, ask, many, &why);
+    if (status != AERIE_OK && status != AERIE_ERROR_MEMORY && serve_ask_loosen(ask, error))
+        status = mixed_grammar(&whole, ask, many, &why);
     if (status != AERIE_OK && status != AERIE_ERROR_MEMORY && !is_strict(ask->tools)) /* no grammar expresses it */
         status = mixed_grammar(&whole, ask, true, &why);
     if (status != AERIE_OK) return serve_fail_library(error, status, &why, "tools");
@@ -182,16 +227,25 @@ bool serve_ask_mixed(serve_ask *ask, serve_error *error)
     return true;
 }
 
-bool serve_ask_calls(serve_ask *ask, serve_error *error)
+/* Makes the grammar of calls that an answer may begin; NULL: the format has none. */
+static aerie_status calls_grammar(aerie_grammar **grammar, const serve_ask *ask, aerie_error *why)
 {
     answer_lazy lazy;
+    const answer_params params = params_of(ask);
+    if (!answer_lazy_create(&lazy, &params)) return AERIE_ERROR_MEMORY;
+    aerie_status status = AERIE_OK;
+    if (lazy.n_parts && lazy.n_parts <= MAX_CALL_PARTS) status = lazy_grammar(grammar, &lazy, NULL, why);
+    answer_lazy_free(&lazy);
+    return status;
+}
+
+bool serve_ask_calls(serve_ask *ask, serve_error *error)
+{
     aerie_error why = {0};
     aerie_grammar *grammar = NULL;
-    const answer_params params = params_of(ask);
-    if (!answer_lazy_create(&lazy, &params)) return serve_fail_memory(error);
-    aerie_status status = AERIE_OK;
-    if (lazy.n_parts && lazy.n_parts <= MAX_CALL_PARTS) status = lazy_grammar(&grammar, &lazy, NULL, &why);
-    answer_lazy_free(&lazy);
+    aerie_status status = calls_grammar(&grammar, ask, &why);
+    if (status != AERIE_OK && status != AERIE_ERROR_MEMORY && serve_ask_loosen(ask, error))
+        status = calls_grammar(&grammar, ask, &why);
     if (status == AERIE_ERROR_MEMORY) return serve_fail_memory(error);
     if (status != AERIE_OK && !is_strict(ask->tools)) return true; /* grammars cannot express the schema, so calls stay free */
     return (status == AERIE_OK && !grammar) || set_grammar(ask, status, grammar, &why, "tools", error);

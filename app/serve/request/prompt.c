@@ -624,33 +624,45 @@ bool serve_ask_render(serve_ask *ask, const json_t *messages, const json_t *obje
            render_either(ask, messages, object, text, n, true, error);
 }
 
-/* Handles tool_choice: makes the answer begin with a call, which a grammar restricts. */
-static bool force_call(serve_ask *ask, serve_error *error)
+/* Restricts the rest of the answer to a call. */
+static bool force_schema(serve_ask *ask, answer_forced *forced, serve_error *error)
 {
-    answer_forced forced = {0};
     const char *why = "";
+    json_t *schema;
     const answer_params params = {.style = ask->style,
                                   .keep_reasoning = ask->keep_reasoning,
-                                  .tools = ask->tools,
+                                  .tools = ask->loose_tools ? ask->loose_tools : ask->tools,
                                   .prompt = ask->prompt,
                                   .n_prompt = ask->n_prompt,
                                   .begun = ask->begun.data,
                                   .n_begun = ask->begun.n};
-    if (ask->grammar) return serve_fail(error, 400, "tool_choice", "'tool_choice' and a grammar exclude each other");
-    if (!answer_force(&forced, &params, ask->tool_name, &why))
+    answer_forced_free(forced);
+    if (!answer_force(forced, &params, ask->tool_name, &why))
         return why ? serve_fail(error, 400, "tool_choice", "'tool_choice': %s", why) : serve_fail_memory(error);
-    json_t *schema;
-    app_json_read(&schema, forced.schema, forced.n_schema, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL); /* it is JSON */
-    bool ok = schema && serve_ask_schema(ask, schema, "tools", error);
-    if (!schema) serve_fail_memory(error);
-    if (ok) ok = serve_ask_add_text(ask, forced.prefix, forced.n_prefix, false, true, error);
+    app_json_read(&schema, forced->schema, forced->n_schema, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL); /* it is JSON */
+    const bool ok = schema ? serve_ask_schema(ask, schema, "tools", error) : serve_fail_memory(error);
     json_decref(schema);
+    return ok;
+}
+
+/* Handles tool_choice: makes the answer begin with a call, which a grammar restricts. */
+static bool force_call(serve_ask *ask, serve_error *error)
+{
+    answer_forced forced = {0};
+    if (ask->grammar) return serve_fail(error, 400, "tool_choice", "'tool_choice' and a grammar exclude each other");
+    bool ok = force_schema(ask, &forced, error);
+    if (!ok && error->status == 400 && serve_ask_loosen(ask, error)) ok = force_schema(ask, &forced, error);
+    if (ok) ok = serve_ask_add_text(ask, forced.prefix, forced.n_prefix, false, true, error);
+    if (!ok) {
+        answer_forced_free(&forced);
+        return false;
+    }
     ask->style = forced.style;
-    ask->prefix = ok ? malloc(forced.n_prefix + 1) : NULL;
+    ask->prefix = malloc(forced.n_prefix + 1);
     if (ask->prefix) {
         memcpy(ask->prefix, forced.prefix, forced.n_prefix);
         ask->n_prefix = forced.n_prefix;
-    } else if (ok) {
+    } else {
         ok = serve_fail_memory(error);
     }
     answer_forced_free(&forced);

@@ -575,6 +575,7 @@ void serve_ask_free(serve_ask *ask)
     free(ask->breakers);
     free(ask->bias);
     json_decref(ask->tools);
+    json_decref(ask->loose_tools);
     json_decref(ask->forms);
     json_decref(ask->body);
 }

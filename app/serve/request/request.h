@@ -54,6 +54,7 @@ typedef struct serve_ask {
     aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] from "lora", or the model's defaults */
     size_t n_adapters;
     json_t *tools;          /* functions in OpenAI's shape, owned; NULL: none */
+    json_t *loose_tools;    /* the same for grammars, where a schema that no grammar expresses became any object; NULL: none */
     json_t *forms; /* owned; how tools that are not plain functions are reported (tools.c): {the function's name: {"name",
                     * "custom", "namespace"}};
                     * NULL: all are plain */
@@ -106,8 +107,10 @@ bool serve_ask_budget(serve_ask *ask, const json_t *object, serve_error *error);
 bool serve_ask_limit(serve_ask *ask, serve_error *error);
 /* Lets an answer whose content has a schema call tools instead (tool_choice auto). */
 bool serve_ask_mixed(serve_ask *ask, serve_error *error);
+/* Makes loose_tools after a grammar could not be made of the tools, and clears the error. Returns false if nothing changed. */
+bool serve_ask_loosen(serve_ask *ask, serve_error *error);
 /* Restricts calls that the answer may contain (tool_choice auto) to the tools and their schemas. If there is no grammar for the
- * format or for a schema, calls stay free, unless a tool is strict. */
+ * format, calls stay free; if there is none for a schema, its tool takes any object, unless it is strict. */
 bool serve_ask_calls(serve_ask *ask, serve_error *error);
 
 /* Returns the field's value; NULL: absent or null. */

@@ -270,11 +270,24 @@ static bool read_step(const char **at, char *key, size_t size)
     return true;
 }
 
+/* Returns the schema below `at` that names itself by "$anchor"; NULL: none. */
+static const json_t *anchored(const json_t *at, const char *name)
+{
+    const char *own = json_string_value(json_object_get(at, "$anchor")), *key;
+    const json_t *found = own && !strcmp(own, name) ? at : NULL;
+    json_t *value;
+    size_t i;
+    json_object_foreach((json_t *)at, key, value) if (!found) found = anchored(value, name);
+    json_array_foreach((json_t *)at, i, value) if (!found) found = anchored(value, name);
+    return found;
+}
+
 static const json_t *resolve(ae_schema *s, const json_t *schema, const char *ref)
 {
-    const json_t *at = s->root;
+    const json_t *at = s->root, *named = *ref == '#' && ref[1] && ref[1] != '/' ? anchored(s->root, ref + 1) : NULL;
     const char *p = ref;
     char key[256];
+    if (named) return named;
     if (*p++ != '#' || (*p && *p != '/')) {
         ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, schema,
                        "\"$ref\": \"%.80s\"; references begin with #/ and stay in the document", ref);
@@ -630,6 +643,7 @@ static aerie_status from_schema(ae_grammar **out, const char *json, size_t n, co
                    .string_char = AE_GNONE, .number = AE_GNONE, .integer = AE_GNONE};
     ae_gbuild_init(&s.b, error ? error : &s.failure);
     aerie_status status = read_json(&s, json, n);
+    if (status == AERIE_OK && !s.strict && !ae_schema_tidy(s.root)) status = ae_fail_memory(s.b.error, "a schema", n);
     if (status == AERIE_OK) {
         const uint32_t root = compile_root(&s);
         status = tell_cycle(&s, ae_gbuild_finish(&s.b, root, "schema", out));

@@ -14,7 +14,8 @@
  * (of objects without properties), items, prefixItems (and items as a list with additionalItems), minItems, maxItems,
  * uniqueItems (of few values), minLength, maxLength, pattern (regex.c says which), format
  * (object.c), minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf,
- * anyOf, oneOf (as anyOf), allOf, $ref into the same document, $defs, definitions.
+ * anyOf, oneOf (as anyOf), allOf, $ref into the same document (by place or $anchor), $defs,
+ * definitions.
  * Annotations and x-... are passed over; everything else too, with a warning that names its place, or if `strict` it is
  * refused. Beside enum and const only type constrains. Recursion is possible through properties and items; a schema that is
  * itself without anything written between is refused.
@@ -87,6 +88,9 @@ enum {
 };
 
 /* ---- schema.c: sets of schemas ------------------------------------------------------------------- */
+
+/* tidy.c: gives what has one meaning only its standard form. Returns false if memory is short. */
+bool ae_schema_tidy(json_t *schema);
 
 bool ae_schema_ok(const ae_schema *s);
 /* "schema at #/properties/x: <sentence>" */
