@@ -473,6 +473,12 @@ typedef enum aerie_span {
 AERIE_API aerie_status aerie_embedder_decide(aerie_embedder *embedder, const aerie_chunk *chunks, size_t n_chunks,
                                              const uint8_t *spans, float *scores, size_t n_scores, aerie_error *error);
 
+/* Computes the logits that a generating model gives tokens[n] after a text of chunks: models without a head for it answer
+ * questions by labels (docs/decisions.md). Errors: UNSUPPORTED (an encoder, a model with a decision head, a diffusion model),
+ * ARGUMENT (a text without tokens, an unknown token, chunks that are none), LIMIT (longer than n_ctx), MEMORY, INTERNAL. */
+AERIE_API aerie_status aerie_embedder_logits(aerie_embedder *embedder, const aerie_chunk *chunks, size_t n_chunks,
+                                             const int32_t *tokens, size_t n, float *logits, aerie_error *error);
+
 /* Computes the softmax of scores[n] / temperature into probabilities[n], with the same bits on every machine. Errors: ARGUMENT
  * (n is 0, the temperature is not above 0, a score is not finite: which). */
 AERIE_API aerie_status aerie_decision_probabilities(const float *scores, size_t n, float temperature, double *probabilities,

@@ -259,18 +259,29 @@ static aerie_status add_part(ae_embedder *e, uint32_t seq, const ae_embed_text *
     return ae_engine_add_media(e->engine, e->first[seq], n, at, text->media, text->n_media, error);
 }
 
+/* Lets the next part of a text follow the n rows of this pass. */
+static aerie_status keep_part(ae_embedder *e, uint32_t n, aerie_error *error)
+{
+    if (ae_engine_commit(e->engine, 0, n, NULL, 0) == AERIE_OK) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_INTERNAL, "the KV cache is out of step; please report");
+}
+
+static uint32_t part_of(const ae_embedder *e, const ae_embed_text *text, uint32_t at)
+{
+    return text->n - at < e->options.n_batch ? text->n - at : e->options.n_batch;
+}
+
 /* Computes a text that is longer than a pass, part by part. */
 static aerie_status run_long(ae_embedder *e, const ae_embed_text *text, float *out, aerie_error *error)
 {
     for (uint32_t at = 0, n; at < text->n; at += n) {
         const float *rows;
-        n = text->n - at < e->options.n_batch ? text->n - at : e->options.n_batch;
+        n = part_of(e, text, at);
         ae_engine_rows_clear(e->engine);
         AE_TRY(add_part(e, 0, text, at, n, n, error));
         AE_TRY(run_pass(e, &rows, error));
         take_rows(e, rows, at, n, text->n);
-        if (ae_engine_commit(e->engine, 0, n, NULL, 0) != AERIE_OK)
-            return ae_fail(error, AERIE_ERROR_INTERNAL, "the KV cache is out of step; please report");
+        AE_TRY(keep_part(e, n, error));
     }
     give_vector(e, text->n, out);
     return AERIE_OK;
@@ -314,13 +325,12 @@ static aerie_status run_rows(ae_embedder *e, const ae_embed_text *text, float *r
     const uint32_t n_embd = e->net->model->hparams.n_embd;
     for (uint32_t at = 0, n; at < text->n; at += n) {
         const float *found;
-        n = text->n - at < e->options.n_batch ? text->n - at : e->options.n_batch;
+        n = part_of(e, text, at);
         ae_engine_rows_clear(e->engine);
         AE_TRY(add_part(e, 0, text, at, n, n, error));
         AE_TRY(run_pass(e, &found, error));
         memcpy(rows + (size_t)at * n_embd, found, (size_t)n * n_embd * sizeof *rows);
-        if (at + n < text->n && ae_engine_commit(e->engine, 0, n, NULL, 0) != AERIE_OK)
-            return ae_fail(error, AERIE_ERROR_INTERNAL, "the KV cache is out of step; please report");
+        if (at + n < text->n) AE_TRY(keep_part(e, n, error));
     }
     return AERIE_OK;
 }
@@ -328,6 +338,32 @@ static aerie_status run_rows(ae_embedder *e, const ae_embed_text *text, float *r
 aerie_status ae_embedder_rows(ae_embedder *e, const ae_embed_text *text, float *rows, aerie_error *error)
 {
     const aerie_status status = run_rows(e, text, rows, error);
+    (void)ae_engine_truncate(e->engine, 0, 0);
+    return status;
+}
+
+static aerie_status run_logits(ae_embedder *e, const ae_embed_text *text, const float **logits, aerie_error *error)
+{
+    for (uint32_t at = 0, n; at < text->n; at += n) {
+        uint32_t first;
+        n = part_of(e, text, at);
+        const bool last = at + n == text->n;
+        ae_engine_rows_clear(e->engine);
+        AE_TRY(ae_engine_add_chain(e->engine, 0, text->tokens + at, n, last ? AE_EXPORT_LAST : AE_EXPORT_NONE, &first, error));
+        AE_TRY(ae_engine_add_media(e->engine, first, n, at, text->media, text->n_media, error));
+        AE_TRY(ae_engine_pass(e->engine, error));
+        if (last) *logits = ae_engine_logits(e->engine, first + n - 1);
+        else AE_TRY(keep_part(e, n, error));
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_embedder_logits(ae_embedder *e, const ae_embed_text *text, const int32_t *tokens, size_t n, float *logits,
+                                aerie_error *error)
+{
+    const float *all = NULL;
+    const aerie_status status = run_logits(e, text, &all, error);
+    for (size_t i = 0; status == AERIE_OK && i < n; i++) logits[i] = all[tokens[i]];
     (void)ae_engine_truncate(e->engine, 0, 0);
     return status;
 }

@@ -44,6 +44,10 @@ aerie_status ae_embedder_rows(ae_embedder *embedder, const ae_embed_text *text, 
  * stays usable. */
 aerie_status ae_embedder_run(ae_embedder *embedder, const ae_embed_text *texts, size_t n, float *out, aerie_error *error);
 
+/* Computes the logits of tokens[n] after one text. Not for encoders. Errors: those of the backend. */
+aerie_status ae_embedder_logits(ae_embedder *embedder, const ae_embed_text *text, const int32_t *tokens, size_t n,
+                                float *logits, aerie_error *error);
+
 /* Scores the options of one text with spans [text->n] (decide.h); the model has a decision head. After an error, one of the
  * backend's or of ae_decider_run, the embedder stays usable. */
 aerie_status ae_embedder_decide(ae_embedder *embedder, const ae_embed_text *text, const uint8_t *spans, float *scores,

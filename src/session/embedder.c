@@ -197,35 +197,55 @@ aerie_status aerie_embedder_embed(aerie_embedder *embedder, const aerie_embed_te
 _Static_assert((int)AERIE_SPAN_OPTION == (int)AE_SPAN_OPTION && (int)AERIE_DECISION_MARKS == (int)AE_DECISION_MARKS,
                "one numbering");
 
-/* Checks the ids of a text with rows, and that its rows belong to no question and no option. */
-static aerie_status check_positions(const ae_model *m, const ae_media_prompt *text, const uint8_t *spans, aerie_error *error)
-{
-    if (text->n_media && m->hparams.encoder)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: the model decides about text, not about images",
-                       ae_gguf_path(m->gguf));
-    for (size_t i = 0; i < text->n_tokens; i++) {
-        if (text->tokens[i] >= (int32_t)m->hparams.n_vocab)
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the text is %d; 0 to %u are possible", i + 1,
-                           text->tokens[i], m->hparams.n_vocab - 1);
-        if (text->tokens[i] < 0 && spans[i] != AE_SPAN_NONE)
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "the span of position %zu is %d, but it is a row of an image, which "
-                           "belongs to no question and no option", i, spans[i]);
-    }
-    return AERIE_OK;
-}
-
-static aerie_status decide(aerie_embedder *e, const ae_media_prompt *text, const uint8_t *spans, float *scores, size_t n_scores,
-                           aerie_error *error)
+/* Copies the chunks of a text, whose tokens are checked. The caller frees *text. */
+static aerie_status take_chunks(const aerie_embedder *e, const aerie_chunk *chunks, size_t n_chunks, ae_media_prompt *text,
+                                aerie_error *error)
 {
     const ae_model *m = e->model->model;
-    const uint32_t n = (uint32_t)text->n_tokens;
+    const uint32_t n_ctx = e->options.n_ctx;
+    size_t n = 0;
+    for (size_t i = 0; i < n_chunks && n <= n_ctx; i++) {
+        const bool fits = chunks[i].n_tokens <= n_ctx && chunks[i].n_rows <= n_ctx;
+        n += fits ? chunks[i].n_tokens + chunks[i].n_rows : (size_t)n_ctx + 1;
+    }
+    if (!n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the text has no tokens");
+    if (n > n_ctx)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "the text has more tokens and rows of images than the %u that are possible "
+                       "with this model and context (-c)", n_ctx);
+    ae_media_table *table = ae_media_table_create(); /* ids need not outlive the text */
+    if (!table) return ae_fail_memory(error, "the images of a text", 0);
+    aerie_status status = ae_media_prompt_make(text, table, chunks, n_chunks, &m->hparams, n_ctx + 1, error);
+    ae_media_table_free(table);
+    for (size_t i = 0; status == AERIE_OK && i < text->n_tokens; i++)
+        if (text->tokens[i] >= (int32_t)m->hparams.n_vocab)
+            status = ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the text is %d; 0 to %u are possible", i + 1,
+                             text->tokens[i], m->hparams.n_vocab - 1);
+    return status;
+}
+
+static ae_embed_text text_of(const ae_media_prompt *p)
+{
+    const uint32_t n = (uint32_t)p->n_tokens;
+    return (ae_embed_text){.tokens = p->tokens, .n = n, .n_first = n, .media = p->media, .n_media = p->n_media};
+}
+
+static aerie_status decide(aerie_embedder *e, const ae_media_prompt *prompt, const uint8_t *spans, float *scores,
+                           size_t n_scores, aerie_error *error)
+{
+    const ae_model *m = e->model->model;
+    const ae_embed_text text = text_of(prompt);
     uint32_t n_options;
-    AE_TRY(check_positions(m, text, spans, error));
-    AE_TRY(ae_decider_count(m, spans, n, &n_options, error));
+    if (text.n_media && m->hparams.encoder)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: the model decides about text, not about images",
+                       ae_gguf_path(m->gguf));
+    for (uint32_t i = 0; i < text.n; i++)
+        if (text.tokens[i] < 0 && spans[i] != AE_SPAN_NONE)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "the span of position %u is %d, but it is a row of an image, which "
+                           "belongs to no question and no option", i, spans[i]);
+    AE_TRY(ae_decider_count(m, spans, text.n, &n_options, error));
     if (n_options != n_scores)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the text has %u options, but %zu scores are wanted", n_options, n_scores);
-    return ae_embedder_decide(e->embedder, &(ae_embed_text){text->tokens, n, n, text->media, text->n_media}, spans, scores,
-                              error);
+    return ae_embedder_decide(e->embedder, &text, spans, scores, error);
 }
 
 aerie_status aerie_embedder_decide(aerie_embedder *embedder, const aerie_chunk *chunks, size_t n_chunks, const uint8_t *spans,
@@ -236,26 +256,38 @@ aerie_status aerie_embedder_decide(aerie_embedder *embedder, const aerie_chunk *
     AE_NEED_IF(n_scores, scores, error);
     AE_TRY(ae_session_check_fork(ae_embedder_pool(embedder->embedder), "embedder", error));
     const ae_model *m = embedder->model->model;
-    const uint32_t n_ctx = embedder->options.n_ctx;
-    size_t n = 0;
+    ae_media_prompt text = {0};
     if (!m->decision)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: the model has no decision head", ae_gguf_path(m->gguf));
-    for (size_t i = 0; i < n_chunks && n <= n_ctx; i++) {
-        const bool fits = chunks[i].n_tokens <= n_ctx && chunks[i].n_rows <= n_ctx;
-        n += fits ? chunks[i].n_tokens + chunks[i].n_rows : (size_t)n_ctx + 1;
-    }
-    if (!n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the text has no tokens");
-    if (n > n_ctx)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "the text has more tokens and rows of images than the %u that are possible "
-                       "with this model and context (-c)", n_ctx);
-    AE_NEED(spans, error);
-    ae_media_table *table = ae_media_table_create();
-    ae_media_prompt text = {0};
-    if (!table) return ae_fail_memory(error, "the images of a text", 0);
-    aerie_status status = ae_media_prompt_make(&text, table, chunks, n_chunks, &m->hparams, n_ctx + 1, error);
+    aerie_status status = take_chunks(embedder, chunks, n_chunks, &text, error);
+    if (status == AERIE_OK && !spans) status = ae_fail(error, AERIE_ERROR_ARGUMENT, "spans is NULL");
     if (status == AERIE_OK) status = decide(embedder, &text, spans, scores, n_scores, error);
     ae_media_prompt_free(&text);
-    ae_media_table_free(table);
+    return status;
+}
+
+aerie_status aerie_embedder_logits(aerie_embedder *embedder, const aerie_chunk *chunks, size_t n_chunks, const int32_t *tokens,
+                                   size_t n, float *logits, aerie_error *error)
+{
+    AE_NEED(embedder, error);
+    AE_NEED_IF(n_chunks, chunks, error);
+    AE_NEED_IF(n, tokens, error);
+    AE_NEED_IF(n, logits, error);
+    AE_TRY(ae_session_check_fork(ae_embedder_pool(embedder->embedder), "embedder", error));
+    const ae_model *m = embedder->model->model;
+    ae_media_prompt prompt = {0};
+    AE_TRY(ae_session_check_decoder(m, error));
+    if (m->hparams.denoises || m->hparams.crosses)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture %s does not continue a text token by token",
+                       ae_gguf_path(m->gguf), m->hparams.arch);
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= (int32_t)m->hparams.n_vocab)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu is %d; 0 to %u are possible", i, tokens[i],
+                           m->hparams.n_vocab - 1);
+    aerie_status status = take_chunks(embedder, chunks, n_chunks, &prompt, error);
+    const ae_embed_text text = text_of(&prompt);
+    if (status == AERIE_OK) status = ae_embedder_logits(embedder->embedder, &text, tokens, n, logits, error);
+    ae_media_prompt_free(&prompt);
     return status;
 }
 

@@ -381,6 +381,25 @@ static void test_refused(void **state)
     refused(DECIDE_IMAGE(asked), AERIE_ERROR_LIMIT, &error, "than the 256");
     image->n_rows = 1;
     need(DECIDE_IMAGE(asked), &error); /* nothing stays of what was refused */
+    refused(aerie_embedder_logits(e, &one, 1, g.tokens, 1, scores, &error), AERIE_ERROR_UNSUPPORTED, &error, "decision head");
+    aerie_embedder_free(e);
+    aerie_model_free(model);
+    write_model(mkarch_find("llada"));
+    model = load("", "");
+    need(aerie_embedder_create(&e, model, NULL, &error), &error);
+    refused(aerie_embedder_logits(e, &one, 1, g.tokens, 1, scores, &error), AERIE_ERROR_UNSUPPORTED, &error, "token by token");
+    aerie_embedder_free(e);
+    aerie_model_free(model);
+    write_model(mkarch_find("qwen35"));
+    model = load("", "");
+    need(aerie_embedder_create(&e, model, NULL, &error), &error);
+#define LOGITS(chunk_, token_) aerie_embedder_logits(e, chunk_, 1, &(int32_t){token_}, 1, scores, &error)
+    need(LOGITS(&one, MKARCH_VOCAB - 1), &error);
+    refused(LOGITS(&one, MKARCH_VOCAB), AERIE_ERROR_ARGUMENT, &error, "token 0 is 264");
+    refused(LOGITS(&one, -1), AERIE_ERROR_ARGUMENT, &error, "token 0 is -1");
+    const aerie_chunk unknown = {.tokens = &(int32_t){MKARCH_VOCAB}, .n_tokens = 1};
+    refused(LOGITS(&unknown, 0), AERIE_ERROR_ARGUMENT, &error, "token 1 of the text is 264");
+    refused(aerie_embedder_logits(e, NULL, 0, g.tokens, 1, scores, &error), AERIE_ERROR_ARGUMENT, &error, "no tokens");
     aerie_embedder_free(e);
     aerie_model_free(model);
     write_model(mkarch_find("modern-bert-decides"));
@@ -393,6 +412,7 @@ static void test_refused(void **state)
     model = load("", "");
     need(aerie_embedder_create(&e, model, NULL, &error), &error);
     refused(DECIDE(((const uint8_t[]){1, 4}), 2, 1), AERIE_ERROR_UNSUPPORTED, &error, "no decision head");
+    refused(aerie_embedder_logits(e, &one, 1, g.tokens, 1, scores, &error), AERIE_ERROR_UNSUPPORTED, &error, "is an encoder");
     aerie_embedder_free(e);
     aerie_model_free(model);
     unlink(path);

@@ -2,6 +2,7 @@
 belongs to which span, and what is refused."""
 import base64
 import json
+import math
 import os
 import random
 import struct
@@ -21,6 +22,13 @@ JOINT = JSON + ("S {% if images %}{{ sep }}{% for image in images %}{{ image }}{
 # the tiny vocabulary's control tokens are the first, the mask and the separator
 OWN = JSON + ("<|endoftext|>{{ type }}: {{ text(instructions) }}<|im_end|>{% for o in options %}<|im_start|> {{ o.key }}"
               "{% if o.description %}: {{ text(o.description) }}{% endif %}{% endfor %}<|im_end|>{{ text(state) }}<|im_end|>")
+# language models whose answer is a label; the tiny vocabulary's tokens of letters are bytes
+LETTERS = JSON + ("{% set letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz' %}"
+                  "{% for i in images %}{{ i }}{% endfor %}{{ text(state) }} {{ type }} "
+                  "{{ text(instructions) }}{% for o in options %} [{{ letters[loop.index0] }}] "
+                  "{{ o.key }}{% if o.description %}: {{ text(o.description) }}{% endif %}{% endfor %} A:")
+CODES = JSON + ("{{ text(state) }} {{ text(instructions) }}{% for q in questions or [] %} {{ q.id }}/{{ q.type }}{% endfor %}"
+                "{% for o in options %} {{ o.label }}. {{ o.key }}{% endfor %} A:")
 STATE = "I was charged twice."
 QUESTIONS = {
     "route": {"type": "choice", "instructions": "Which team?",
@@ -200,6 +208,74 @@ class Decide(unittest.TestCase):
         with server("modern-bert-decides", "--mmproj", eye) as s:
             self.assertIn("--mmproj has no effect", s.log)
             self.assertIn("not about images", ask(s, images=[one]).error)
+
+    def labelled(self, kind, template, *more):
+        if not os.path.exists(os.path.join(rig.FOLDER, "qwen35.gguf")):
+            tool = os.path.join(os.path.dirname(rig.MKMODEL), "mkarch")
+            subprocess.run([tool, "qwen35", os.path.join(rig.FOLDER, "qwen35.gguf")], check=True)
+        return Server("--override-kv", "tokenizer.chat_template.systemone=str:" + template, "--override-kv",
+                      "qwen35.decision.type=str:" + kind, "-c", "2048", *more, model="qwen35.gguf")
+
+    def token_probabilities(self, s, prompt, n):
+        """The softmax over labels A, B, ... after a prompt, from log-probabilities of the whole vocabulary."""
+        logs = []
+        for i in range(n):
+            a = s.post("/v1/completions", {"prompt": prompt, "max_tokens": 1, "temperature": 0, "logprobs": 1,
+                                           "grammar": f'root ::= "{chr(65 + i)}"'}).json["choices"][0]
+            self.assertEqual(a["text"], chr(65 + i))
+            logs.append(a["logprobs"]["token_logprobs"][0])
+        p = [math.exp(x - max(logs)) for x in logs]
+        return [x / sum(p) for x in p]
+
+    def test_labels(self):
+        """The probabilities are those of the labels as the next token of the prompt."""
+        one = {"q": {"type": "choice", "instructions": "Which?", "criteria": {"b": "x", "a": None, "c": [1]}}}
+        yes = {"q": {"type": "noul", "instructions": "Is it?"}}
+        with self.labelled("openjev", LETTERS) as s:
+            self.check_answers(ask(s).json["answers"])
+            prompt = STATE + " choice Which? [A] b: x [B] a [C] c: [1] A:"
+            a = ask(s, one).json
+            for got, wanted in zip(a["answers"]["q"]["probabilities"].values(), self.token_probabilities(s, prompt, 3)):
+                self.assertAlmostEqual(got, wanted, 6)
+            self.assertEqual(a["usage"]["input_tokens"], s.post("/tokenize", {"content": prompt}).json["count"])
+            p = self.token_probabilities(s, STATE + " noul Is it? [A] true [B] false A:", 2)
+            self.assertAlmostEqual(ask(s, yes).json["answers"]["q"]["noul"], p[0], 6)
+            self.assertEqual(ask(s, {"q": {**one["q"], "criteria": {str(i): None for i in range(52)}}}).status, 200)
+            a = ask(s, {"q": {**one["q"], "criteria": {str(i): None for i in range(53)}}})
+            self.assertEqual((a.status, "at most 52" in a.error), (400, True), a.body)
+            self.assertEqual(s.get("/v1/models").json["data"][0]["architecture"]["output_modalities"], ["text", "decisions"])
+            self.assertIn("mmproj", ask(s, images=[picture(1)]).error)
+        with self.labelled("lev", CODES, "--override-kv", "qwen35.decision.temperature.choice.small=float:2") as s:
+            p = self.token_probabilities(s, STATE + " Which? A. b B. a C. c A:", 3)
+            back = self.token_probabilities(s, STATE + " Which? A. c B. a C. b A:", 3)[::-1]
+            root = [[x ** 0.5 for x in k] for k in (p, back)] # the temperature is 2
+            got = list(ask(s, one).json["answers"]["q"]["probabilities"].values())
+            for i in range(3):
+                self.assertAlmostEqual(got[i], sum(k[i] / sum(k) for k in root) / 2, 6)
+            p = self.token_probabilities(s, STATE + " Is it? A. false B. true A:", 9)
+            self.assertAlmostEqual(ask(s, yes).json["answers"]["q"]["noul"], sum(i * x for i, x in enumerate(p)) / 8, 6)
+            a = ask(s, {"q": {**one["q"], "criteria": {str(i): None for i in range(27)}}})
+            self.assertEqual((a.status, "at most 26" in a.error), (400, True), a.body)
+            self.assertIn("not about images", ask(s, images=[picture(1)]).error)
+        with self.labelled("nimble", CODES) as s:
+            both = ask(s, {**one, "r": yes["q"]}).json["answers"]["q"]
+            p = self.token_probabilities(s, STATE + " Which? q/choice r/noul A. b B. a C. c A:", 3)
+            for got, wanted in zip(both["probabilities"].values(), p):
+                self.assertAlmostEqual(got, wanted, 6)
+        eye = os.path.join(rig.FOLDER, "eye.gguf")
+        subprocess.run([os.path.join(os.path.dirname(rig.MKMODEL), "mkarch"), "mmproj-qwen35:64", eye], check=True)
+        bodies = set()
+        for more in ((), ("-t", "1", "-b", "7"), ("--cpu", "ref")):
+            with self.labelled("openjev", LETTERS, "--mmproj", eye, *more) as s:
+                a = ask(s, images=[picture(1), picture(2)])
+                self.assertEqual(a.status, 200, a.body)
+                self.check_answers(a.json["answers"])
+                self.assertNotEqual(ask(s, images=[picture(2), picture(1)]).body, a.body)
+                bodies.add(a.body)
+        self.assertEqual(len(bodies), 1)
+        with self.labelled("kev", LETTERS) as s:
+            a = ask(s)
+            self.assertEqual((a.status, "no decision model" in a.error), (501, True), a.body)
 
     def test_refusals(self):
         q = {"type": "noul", "instructions": "x"}

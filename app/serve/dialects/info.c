@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "aerie_measure.h"
-#include "serve/dialects/handlers.h"
+#include "serve/dialects/decide.h"
 #include "serve/page/page.h"
 
 /* ---- Health ------------------------------------------------------------------------------------------------------- */
@@ -61,8 +61,8 @@ static json_t *meta_of(const serve_model *m)
 /* Returns "modalities", what a model reads and writes, in the format of other servers. */
 static json_t *modalities_of(const serve_model *m)
 {
-    return json_pack("{s:[s, s*], s:[s]}", "input_modalities", "text", m->tower ? "image" : NULL, "output_modalities",
-                     m->models.info.decision ? "decisions" : "text");
+    return json_pack("{s:[s, s*], s:[s*, s*]}", "input_modalities", "text", m->tower ? "image" : NULL, "output_modalities",
+                     m->models.info.decision ? NULL : "text", decide_kind_of(m) ? "decisions" : NULL);
 }
 
 static json_t *model_entry(serve_models *models, serve_model *m)

@@ -308,7 +308,9 @@ aerie_status serve_pictures_encode(serve_ask *ask, const aerie_chat *chat, aerie
 
 aerie_status serve_pictures_encode_text(serve_ask *ask, const char *text, size_t n, aerie_error *why)
 {
-    const aerie_status status = count_rows(ask, why);
+    const aerie_status status = ask->pictured ? AERIE_OK : count_rows(ask, why); /* one prompt after another */
+    aerie_prompt_free(ask->pictured);
+    ask->pictured = NULL;
     if (status != AERIE_OK) return status;
     return aerie_tower_prompt(ask->model->tower, text, n, serve_pictures_mark(), (const aerie_image *const *)ask->images.items,
                               ask->images.n, still_wanted, ask, &ask->pictured, why);
