@@ -33,10 +33,11 @@ typedef enum ae_kv_type {
  * all heads (n_heads is 1). The row is the key: n_rope rotated values, then head_dim latent ones; the latent ones are the
  * value. F16 and I16 then mean codes of 15 bits, Q8_0 and Q4_0 codes of 8 bits; of two types, the keys' counts
  * (backend/cpu/ref/kernels.h). With `plain`, a head of a position is head_dim f32 whatever the type, as ae_compress needs
- * it. */
+ * it. With `one_row`, a position has one row (n_heads is 1, n_rope 0), which is both its key and its value and is stored once,
+ * as ae_kv_row_type says; only attention with further rows (ae_attention_more) reads it. */
 typedef struct ae_kv_layer {
     uint32_t n_heads, head_dim, n_rope;
-    bool plain;
+    bool plain, one_row;
 } ae_kv_layer;
 
 /* Returns the bits of the codes in which a type stores keys, and values: 16 bits are two digits of 8; 0: they are not codes. */
@@ -60,6 +61,13 @@ static inline uint32_t ae_kv_value_bits(ae_kv_type type)
     case AE_KV_F16: case AE_KV_F32: case AE_KV_TYPES: break;
     }
     return 0;
+}
+
+/* Returns the type of a row that is key and value: that of the keys. */
+static inline ae_kv_type ae_kv_row_type(ae_kv_type type)
+{
+    const uint32_t bits = ae_kv_key_bits(type);
+    return bits == 16 ? AE_KV_I16 : bits == 8 ? AE_KV_Q8_0 : type;
 }
 
 /* Returns the number of planes of digits of these codes. */
@@ -112,7 +120,8 @@ typedef enum ae_rope_kind {
 } ae_rope_kind;
 
 /* Norms and rotates q and k, then writes k and v to the pages of a layer. For latent rows head_dim is the length of the whole
- * row, and its first n_rot values are rotated; there is one KV head, k is the row, v is NULL. */
+ * row, and its first n_rot values are rotated; there is one KV head, k is the row, v is NULL. Nor is v read if the row is key
+ * and value (ae_kv_layer.one_row). */
 typedef struct ae_rope_kv {
     const ae_places *places;
     ae_kv_store *kv;
@@ -196,7 +205,7 @@ typedef struct ae_attention_more {
     uint32_t path_stride;
     const int32_t *tables; /* [n_seqs][table_stride] page numbers in `kv` */
     const ae_kv_store *kv; /* of the same type */
-    uint32_t layer;        /* of the same shape */
+    uint32_t layer;        /* of the same shape, which has one_row */
 } ae_attention_more;
 
 typedef struct ae_attention {

@@ -14,9 +14,10 @@ static inline size_t ae_kv_code_bytes(uint32_t n_bits, uint32_t n)
 
 static inline size_t ae_kv_row_bytes(ae_kv_type type, const ae_kv_layer *l)
 {
-    const uint32_t n = l->n_rope ? l->head_dim + l->n_rope : 2 * l->head_dim;
+    const uint32_t n = l->one_row || l->n_rope ? l->head_dim + l->n_rope : 2 * l->head_dim;
     const uint32_t kb = ae_kv_key_bits(type), vb = ae_kv_value_bits(type);
     if (l->plain) return l->head_dim * sizeof(float);
+    if (l->one_row && kb) return ae_kv_code_bytes(kb, l->head_dim) + sizeof(float);
     if (type == AE_KV_F32) return n * sizeof(float);
     if (l->n_rope) return n * (size_t)(kb == 8 || kb == 4 ? 1 : 2) + 2 * sizeof(float);
     if (!kb) return n * sizeof(uint16_t);

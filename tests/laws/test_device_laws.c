@@ -58,6 +58,7 @@ static const case_model models[] = {
     {"hy_v4", NULL, NULL, AE_KV_F16, 0},
     {"deepseek4", NULL, NULL, AE_KV_F16, 0},
     {"deepseek4", NULL, NULL, AE_KV_Q4_0, 0},
+    {"deepseek4", NULL, NULL, AE_KV_I16_Q8_0, 0},
     {"qwen4exp", NULL, NULL, AE_KV_F16, 0},
     {"glm5-next", NULL, NULL, AE_KV_Q8_0_Q4_0, 0},
 };

@@ -1,7 +1,8 @@
 /* test_compress.c - compressed rows, attention over them, coefficients of hyper-connections, against plain sums in double.
  *
  * Rows of drafts have their ancestors in later slots; a block of 128 positions begins and ends among them. A row's result
- * depends neither on the rows around it, nor on threads or the CPU's level, to the bit.
+ * depends neither on the rows around it, nor on threads or the CPU's level, to the bit. Rows that are key and value are stored
+ * once, and give the bits of rows that are stored as both.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -47,7 +48,7 @@ static float number(void)
 static void open_rig(rig *r, ae_kv_type type, uint32_t n_parts, const char *level, uint32_t n_threads)
 {
     aerie_error error = {0};
-    const ae_kv_layer layers[] = {{2 * n_parts, DIM, 0, true}, {1, DIM, 0, false}, {1, DIM, 0, false}};
+    const ae_kv_layer layers[] = {{2 * n_parts, DIM, 0, true, false}, {1, DIM, 0, false, true}, {1, DIM, 0, false, true}};
     const ae_kv_shape shape = {3, layers, PAGES, type};
     if (ae_pool_create(&r->pool, n_threads, &error) != AERIE_OK) fail_msg("%s", error.text);
     const ae_stream_options options = {.n_threads = n_threads, .max_rows = ROWS, .max_in = 32, .n_selected_from = SLOTS,
@@ -292,6 +293,151 @@ static void test_coefficients(void **state)
     close_rig(&g);
 }
 
+/* ---- Rows that are key and value -------------------------------------------------------------------------- */
+
+/* Attention of row r over its list, stored as keys and values at positions 0, 1, .. of another store. */
+static void attend_pairs(rig *g, const rows *x, const result *out, int32_t r, int32_t every, const float *sinks,
+                         ae_kv_type type, float *y)
+{
+    static float k[SLOTS * DIM], q[HEADS * DIM];
+    static int32_t seq[SLOTS], at[SLOTS], n_inplace[SLOTS], table[PAGES];
+    const ae_kv_layer layer = {1, DIM, 0, false, false};
+    const ae_backend_ops *ops = g->backend->ops;
+    ae_kv_store *kv;
+    aerie_error error = {0};
+    int32_t n = 0;
+    for (int32_t p = x->pos[r] < WINDOW ? 0 : x->pos[r] - WINDOW + 1; p <= x->pos[r]; p++)
+        memcpy(k + n++ * DIM, x->own[ancestor(x, r, p)], DIM * sizeof *k);
+    for (int32_t p = every - 1; p <= x->pos[r]; p += every) memcpy(k + n++ * DIM, out->y[ancestor(x, r, p)], DIM * sizeof *k);
+    for (int32_t i = 0; i < n; i++) at[i] = i, n_inplace[i] = i + 1;
+    for (int32_t i = 0; i < PAGES; i++) table[i] = i;
+    memcpy(q, x->q[r], sizeof q);
+    if (ops->kv_create(g->backend, &(ae_kv_shape){1, &layer, PAGES, type}, &kv, &error) != AERIE_OK) fail_msg("%s", error.text);
+    ae_places places = {.n_rows = (uint32_t)n, .seq = seq, .pos = at, .slot = at, .n_inplace = n_inplace, .path = at,
+                        .tables = table, .table_stride = PAGES};
+    ops->rope_kv(g->stream, &(ae_rope_kv){.places = &places, .kv = kv, .n_kv_heads = 1, .head_dim = DIM, .q = k, .k = k,
+                                          .v = k});
+    places.n_rows = 1, places.pos += n - 1, places.n_inplace += n - 1;
+    ops->attention(g->stream, &(ae_attention){.places = &places, .kv = kv, .n_heads = HEADS, .n_kv_heads = 1, .head_dim = DIM,
+                                              .scale = 0.3f, .sinks = sinks, .q = q, .y = y});
+    if (ops->sync(g->stream, &error) != AERIE_OK) fail_msg("%s", error.text);
+    ops->kv_free(g->backend, kv);
+}
+
+/* Where keys and values have equal numbers, storing them once changes no bit. */
+static void test_stored_once(void **state)
+{
+    static const ae_kv_type types[] = {AE_KV_F16, AE_KV_F32, AE_KV_Q4_0};
+    static float ape[128 * 2 * DIM], sinks[HEADS], y[HEADS * DIM];
+    static rows x;
+    static result out;
+    (void)state;
+    fill(ape, sizeof ape / sizeof *ape, 2), fill(sinks, HEADS, 2);
+    for (size_t k = 0; k < 3 * N_SHAPES; k++) {
+        const struct shape s = shapes[k / 3];
+        const int32_t n = s.live + TREE;
+        rig g;
+        make_rows(&x, s.live);
+        open_rig(&g, types[k % 3], s.n_parts, NULL, 2);
+        pass(&g, &x, 0, (uint32_t)n, s.n_parts, s.every, ape, sinks, &out);
+        for (int32_t r = n - 1; r >= 0; r -= r > s.live ? 1 : 37) {
+            attend_pairs(&g, &x, &out, r, (int32_t)s.every, sinks, types[k % 3], y);
+            assert_memory_equal(out.attn[r], y, sizeof y);
+        }
+        close_rig(&g);
+    }
+}
+
+/* Of two types the row has that of the keys: the same bytes are stored, and the same bits result. */
+static void test_type_of_keys(void **state)
+{
+    static const ae_kv_type types[][2] = {{AE_KV_I16_Q8_0, AE_KV_I16}, {AE_KV_I16_Q4_0, AE_KV_I16},
+                                          {AE_KV_Q8_0_I16, AE_KV_Q8_0}, {AE_KV_Q8_0_Q4_0, AE_KV_Q8_0}};
+    static float ape[128 * 2 * DIM], sinks[HEADS];
+    static rows x;
+    static result out[2];
+    (void)state;
+    fill(ape, sizeof ape / sizeof *ape, 2), fill(sinks, HEADS, 2);
+    make_rows(&x, shapes[0].live);
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
+        for (int i = 0; i < 2; i++) {
+            rig g;
+            open_rig(&g, types[k][i], shapes[0].n_parts, NULL, 2);
+            pass(&g, &x, 0, (uint32_t)shapes[0].live + TREE, shapes[0].n_parts, shapes[0].every, ape, sinks, &out[i]);
+            close_rig(&g);
+        }
+        assert_memory_equal(out[0].attn, out[1].attn, (size_t)(shapes[0].live + TREE) * sizeof out[0].attn[0]);
+    }
+}
+
+/* Returns the bytes of a page of one layer, and those of a slot in *slot, on a device; 0: there is no such device. */
+static size_t page_bytes(const char *device, ae_kv_type type, bool one_row, size_t *slot)
+{
+    enum { PAGES_LESS = 100, PAGES_MORE = 356 }; /* what a store has besides its pages does not count */
+    const ae_kv_layer layer = {1, 512, 0, false, one_row};
+    ae_kv_shape shape = {1, &layer, PAGES_LESS, type};
+    ae_backend *backend;
+    ae_kv_store *kv;
+    aerie_error error = {0};
+    if (ae_backend_open(&backend, device, NULL, &error) != AERIE_OK) return 0;
+    const size_t less = backend->ops->kv_bytes(backend, &shape);
+    if (backend->ops->kv_create(backend, &shape, &kv, &error) != AERIE_OK) fail_msg("%s", error.text);
+    *slot = backend->ops->kv_slot_bytes(kv);
+    backend->ops->kv_free(backend, kv);
+    shape.n_pages = PAGES_MORE;
+    const size_t more = backend->ops->kv_bytes(backend, &shape);
+    ae_backend_close(backend);
+    return (more - less) / (PAGES_MORE - PAGES_LESS);
+}
+
+/* A row of 512 values that is key and value takes half of the memory of both, on each device, and a slot of it half of the
+ * saved bytes. */
+static void test_bytes(void **state)
+{
+    static const char *const devices[] = {"cpu", "emu"};
+    static const struct {
+        ae_kv_type type;
+        size_t row;
+    } types[] = {{AE_KV_F16, 1024}, {AE_KV_F32, 2048}, {AE_KV_I16, 1028}, {AE_KV_Q8_0, 516}, {AE_KV_Q4_0, 260},
+                 {AE_KV_I16_Q8_0, 1028}, {AE_KV_Q8_0_I16, 516}};
+    (void)state;
+    for (size_t i = 0; i < 2; i++)
+        for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
+            size_t slot, both_slot;
+            const size_t page = page_bytes(devices[i], types[k].type, true, &slot);
+            const size_t both = page_bytes(devices[i], types[k].type, false, &both_slot);
+            if (i && !page) break; /* a build without the emulator */
+            assert_int_equal(page, AE_KV_PAGE * types[k].row);
+            assert_int_equal(slot, types[k].row);
+            if (k > 4) continue;
+            assert_int_equal(both, 2 * page);
+            assert_int_equal(both_slot, 2 * slot);
+        }
+}
+
+/* Attention with further rows reads only such rows, and other attention never does: else it is a fault with a sentence. */
+static void test_wrong_layer(void **state)
+{
+    static rows x;
+    static result out;
+    (void)state;
+    make_rows(&x, 200);
+    for (int with = 0; with < 2; with++) {
+        aerie_error error = {0};
+        rig g;
+        open_rig(&g, AE_KV_F32, 2, NULL, 1);
+        const ae_places places = {.n_rows = 1, .seq = x.seq, .pos = x.pos, .slot = x.slot, .n_inplace = x.n_inplace,
+                                  .path = x.path[0], .path_stride = TREE, .tables = g.table, .table_stride = PAGES};
+        const ae_attention_more more = {&(int32_t){0}, &(int32_t){0}, 1, g.table, g.kv, 2};
+        g.backend->ops->attention(g.stream, &(ae_attention){.places = &places, .kv = g.kv, .layer = with ? 0 : 1,
+                                                            .n_heads = HEADS, .n_kv_heads = 1, .head_dim = DIM, .scale = 0.3f,
+                                                            .more = with ? &more : NULL, .q = x.q[0], .y = out.attn[0]});
+        assert_int_equal(g.backend->ops->sync(g.stream, &error), AERIE_ERROR_INTERNAL);
+        assert_non_null(strstr(error.text, with ? "attention with further rows" : "attention without further rows"));
+        close_rig(&g);
+    }
+}
+
 /* A row that would read more than the stream was made for is a fault with a sentence, not a write outside an array. */
 static void test_too_many(void **state)
 {
@@ -323,6 +469,8 @@ static void test_too_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_same_bits),
-                                       cmocka_unit_test(test_coefficients), cmocka_unit_test(test_too_many)};
+                                       cmocka_unit_test(test_coefficients), cmocka_unit_test(test_stored_once),
+                                       cmocka_unit_test(test_type_of_keys), cmocka_unit_test(test_bytes),
+                                       cmocka_unit_test(test_wrong_layer), cmocka_unit_test(test_too_many)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

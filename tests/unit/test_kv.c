@@ -28,7 +28,7 @@ static rig open_rig(void)
     aerie_error error = {0};
     assert_int_equal(ae_pool_create(&r.pool, 1, &error), AERIE_OK);
     const ae_stream_options so = {.n_threads = 1, .max_rows = 1, .max_in = 32, .pool = r.pool};
-    const ae_kv_options ko = {.n_layers = 1, .layers = &(ae_kv_layer){1, 32, 0, false}, .n_seqs = 2, .n_slots = N_SLOTS,
+    const ae_kv_options ko = {.n_layers = 1, .layers = &(ae_kv_layer){1, 32, 0, false, false}, .n_seqs = 2, .n_slots = N_SLOTS,
                               .type = AE_KV_F16};
     assert_int_equal(ae_backend_open(&r.backend, NULL, "ref", &error), AERIE_OK);
     assert_int_equal(r.backend->ops->stream_create(r.backend, &so, &r.stream, &error), AERIE_OK);
@@ -142,7 +142,7 @@ static void test_moves_of_several_runs(void **state)
             ae_stream *stream;
             ae_pool *pool;
             aerie_error error = {0};
-            static const ae_kv_layer layers[] = {{2, 32, 0, false}, {1, 64, 0, false}};
+            static const ae_kv_layer layers[] = {{2, 32, 0, false, false}, {1, 64, 0, false, false}};
             static const int32_t table[] = {0, 1, 2, 3};
             static uint8_t rows[N_PLACES][4096], got[4096];
             uint32_t expected[N_PLACES];

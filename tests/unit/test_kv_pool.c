@@ -47,7 +47,7 @@ static uint32_t draw(cache *c, uint32_t n)
 static void open_cache(cache *c, uint32_t n_pages, uint32_t window, ae_kv_type type)
 {
     aerie_error error = {0};
-    const ae_kv_layer layers[] = {{1, HEAD_DIM, 0, false}, {1, HEAD_DIM, 0, false}};
+    const ae_kv_layer layers[] = {{1, HEAD_DIM, 0, false, false}, {1, HEAD_DIM, 0, false, false}};
     const uint32_t windows[] = {0, window};
     memset(c, 0, sizeof *c);
     c->random = 12345;
@@ -251,7 +251,7 @@ static void test_windows_that_are_kept(void **state)
 {
     (void)state;
     const uint32_t n_slots = 4096;
-    const ae_kv_layer layers[] = {{1, HEAD_DIM, 0, false}, {1, HEAD_DIM, 0, false}};
+    const ae_kv_layer layers[] = {{1, HEAD_DIM, 0, false, false}, {1, HEAD_DIM, 0, false, false}};
     const uint32_t windows[] = {0, 128};
     int32_t tokens[4096];
     aerie_error error = {0};

@@ -49,7 +49,7 @@ static float number(void)
 static void open_rig(rig *r, uint32_t n_threads)
 {
     aerie_error error = {0};
-    const ae_kv_layer layers[] = {{1, 1, 0, true}, {PARTS, DIM, 0, true}, {1, DIM, 0, true}};
+    const ae_kv_layer layers[] = {{1, 1, 0, true, false}, {PARTS, DIM, 0, true, false}, {1, DIM, 0, true, false}};
     const ae_kv_shape shape = {3, layers, PAGES, AE_KV_F16};
     if (ae_pool_create(&r->pool, n_threads, &error) != AERIE_OK) fail_msg("%s", error.text);
     const ae_stream_options options = {.n_threads = n_threads, .max_rows = ROWS, .max_in = 64, .pool = r->pool};

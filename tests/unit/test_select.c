@@ -41,7 +41,7 @@ static uint32_t below(uint32_t n)
 static void open_rig(rig *r, uint32_t n_threads)
 {
     aerie_error error = {0};
-    const ae_kv_layer layer = {1, DIM, ROPE, false};
+    const ae_kv_layer layer = {1, DIM, ROPE, false, false};
     const ae_kv_shape shape = {1, &layer, PAGES, AE_KV_F32};
     if (ae_pool_create(&r->pool, n_threads, &error) != AERIE_OK) fail_msg("%s", error.text);
     const ae_stream_options options = {.n_threads = n_threads, .max_rows = SLOTS, .max_in = 32, .n_selected_from = SLOTS,

@@ -64,7 +64,6 @@ static void rope_item(void *context, uint32_t r, uint32_t i_worker)
     const uint32_t q_dim = a->n_heads * a->head_dim, kv_dim = a->n_kv_heads * a->head_dim;
     const int32_t slot = places->slot[r], *table = places_table(places, r);
     float *q = a->q + (size_t)r * q_dim;
-    (void)i_worker;
     turn(k, a, r, q, a->n_heads, a->q_norm);
     if (a->q_scale)
         for (uint32_t i = 0; i < q_dim; i++) q[i] *= a->q_scale[r];
@@ -75,6 +74,11 @@ static void rope_item(void *context, uint32_t r, uint32_t i_worker)
     const ae_kv_layer *shape = &a->kv->layers[a->layer].shape;
     if (shape->n_rope) {
         k->latent_write[a->kv->type](kr, shape->n_rope, shape->head_dim, page, (uint32_t)slot % AE_KV_PAGE);
+        return;
+    }
+    if (shape->one_row) {
+        ae_cpu_row_store(k, a->kv->type, a->head_dim, kr, job->stream->attn_work + i_worker * AE_ATTN_WORK, page,
+                         (uint32_t)slot % AE_KV_PAGE);
         return;
     }
     for (uint32_t h = 0; h < a->n_kv_heads; h++, page += a->kv->layers[a->layer].head_bytes) {
@@ -395,19 +399,19 @@ static uint32_t lay_tiles(attention_job *job, uint32_t tile)
 
 /* ---- Gathered rows ---------------------------------------------------------------------------------------- */
 
-/* Rows are handled a few at a time: what each of them reads is copied to pages of its own (a work item is a page), then its
- * heads attend to them (a work item is a tile of heads). */
+/* Rows are handled a few at a time: what each of them reads is copied to pages of its own, as keys and as values (a work item
+ * is a page), then its heads attend to them (a work item is a tile of heads). */
 typedef struct gather_job {
     ae_stream *stream;
     const ae_attention *args;
     uint32_t first, n_rows; /* of the round */
     uint32_t n_pages, tile, n_tiles; /* most pages of a row; size and number of the tiles of heads */
+    size_t page_bytes;
 } gather_job;
 
 static uint8_t *gathered_page(const gather_job *job, uint32_t i, uint32_t i_page)
 {
-    const ae_cpu_kv_layer *l = &job->args->kv->layers[job->args->layer];
-    return job->stream->gathered + ((size_t)i * job->n_pages + i_page) * l->head_bytes;
+    return job->stream->gathered + ((size_t)i * job->n_pages + i_page) * job->page_bytes;
 }
 
 /* Returns the first position that row r sees, and how many positions it sees, gathered rows included. */
@@ -436,8 +440,7 @@ static void gather_item(void *context, uint32_t item, uint32_t i_worker)
         const int32_t slot = is_own ? slot_at(p, r, first + k) : m->path[(size_t)r * m->path_stride + (size_t)(k - n_own)];
         const void *from = is_own ? kv_page(a->kv, own[slot / AE_KV_PAGE], a->layer)
                                   : kv_page(m->kv, other[slot / AE_KV_PAGE], m->layer);
-        ae_cpu_place_copy(a->kv->type, &a->kv->layers[a->layer].shape, from, (uint32_t)slot % AE_KV_PAGE, to,
-                          (uint32_t)(k - begin));
+        ae_cpu_row_spread(a->kv->type, a->head_dim, from, (uint32_t)slot % AE_KV_PAGE, to, (uint32_t)(k - begin));
     }
 }
 
@@ -452,7 +455,7 @@ static void gathered_item(void *context, uint32_t item, uint32_t i_worker)
     ae_attn_tile tile = {
         .n_queries = a->n_heads - begin < job->tile ? a->n_heads - begin : job->tile, .head_dim = a->head_dim,
         .has_sinks = a->sinks, .scale = a->scale, .base = gathered_page(job, i, 0),
-        .page_stride = a->kv->layers[a->layer].head_bytes, .table = s->gathered_table,
+        .page_stride = job->page_bytes, .table = s->gathered_table,
         .work = s->attn_work + i_worker * AE_ATTN_WORK,
         .scratch = s->attn_scratch + (size_t)i_worker * AE_ATTN_TILE * (AE_MAX_HEAD_DIM + AE_KV_PAGE)};
     for (uint32_t q = 0; q < tile.n_queries; q++) {
@@ -460,14 +463,28 @@ static void gathered_item(void *context, uint32_t item, uint32_t i_worker)
         tile.query[q] = (ae_attn_query){a->q + at * a->head_dim, a->y + at * a->head_dim, n - 1, n - 1, n, 0.0f,
                                         NULL, a->sinks ? a->sinks[begin + q] : 0.0f, s->gathered_table, 0};
     }
-    s->backend->kernels.attention[a->kv->type](&tile);
-    finish(s, a->kv->type, &tile);
+    s->backend->kernels.attention[ae_kv_row_type(a->kv->type)](&tile);
+    if (!ae_kv_key_bits(a->kv->type)) return;
+    for (uint32_t q = 0; q < tile.n_queries; q++) s->backend->kernels.latent_unturn(tile.query[q].y, tile.head_dim);
+}
+
+/* Only attention with further rows reads rows that are key and value, and it reads no others. */
+static bool rows_fit(ae_stream *stream, const ae_attention *a)
+{
+    const bool one_row = a->kv->layers[a->layer].shape.one_row;
+    if (one_row != (a->more != NULL) || (a->more && !a->more->kv->layers[a->more->layer].shape.one_row)) {
+        ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "attention %s further rows over a layer that stores %s; please "
+                        "report", a->more ? "with" : "without", one_row ? "one row" : "keys and values");
+        return false;
+    }
+    return true;
 }
 
 static void attend_gathered(ae_stream *stream, const ae_attention *a)
 {
     gather_job job = {.stream = stream, .args = a, .tile = AE_ATTN_TILE,
-                      .n_pages = (stream->options.n_gathered + AE_KV_PAGE - 1) / AE_KV_PAGE};
+                      .n_pages = (stream->options.n_gathered + AE_KV_PAGE - 1) / AE_KV_PAGE,
+                      .page_bytes = ae_kv_head_bytes(ae_kv_row_type(a->kv->type), a->head_dim)};
     const uint32_t n_rows = a->places->n_rows, wanted = ae_pool_n_workers(stream->pool) * ATTN_SPLIT_ITEMS;
     for (uint32_t r = 0; r < n_rows; r++) {
         int32_t n;
@@ -491,6 +508,7 @@ static void attend_gathered(ae_stream *stream, const ae_attention *a)
 void ae_cpu_attention(ae_stream *stream, const ae_attention *args)
 {
     const ae_places *p = args->places;
+    if (!rows_fit(stream, args)) return;
     if (args->more) {
         attend_gathered(stream, args);
         return;

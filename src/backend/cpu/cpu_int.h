@@ -73,7 +73,7 @@ struct ae_stream {
     float *attn_parts;   /* [n_threads * ATTN_PARTS] */
     ae_attn_state *attn_state; /* [n_threads * ATTN_SPLIT_ITEMS] by tile */
     float *index_scores; /* [AE_SELECT_ROWS][n_selected_from] */
-    uint8_t *gathered;   /* [AE_GATHER_ROWS][gathered_pages] pages of one head, for attention with more */
+    uint8_t *gathered;   /* [AE_GATHER_ROWS][gathered_pages] pages of one head of ae_kv_row_type, for attention with more */
     int32_t *gathered_table; /* [gathered_pages] 0, 1, .. */
     int32_t *run_begin;  /* [max_rows + 1] first row of each run of rows with one sequence */
     int32_t *run_item;   /* [max_rows + 1] first work item of each run */
@@ -129,11 +129,12 @@ static inline uint8_t *kv_page(const ae_kv_store *kv, int32_t page, uint32_t lay
 size_t ae_cpu_kv_bytes(const ae_backend *backend, const ae_kv_shape *shape);
 aerie_status ae_cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error);
 void ae_cpu_kv_free(ae_backend *backend, ae_kv_store *kv);
-/* Returns the size in bytes of one head's part of a page. */
-size_t ae_cpu_head_bytes(ae_kv_type type, const ae_kv_layer *layer);
-/* Copies what one head keeps of a position (its place) to a place of another page. */
-void ae_cpu_place_copy(ae_kv_type type, const ae_kv_layer *layer, const void *from, uint32_t from_place, void *to,
-                       uint32_t to_place);
+/* Rows that are key and value (ae_kv_layer.one_row). Stores the row x [head_dim] at a place of a page of such rows; work:
+ * AE_ATTN_WORK bytes. */
+void ae_cpu_row_store(const ae_kernels *kernels, ae_kv_type type, uint32_t head_dim, const float *x, void *work, void *page,
+                      uint32_t place);
+/* Copies the row at a place of such a page to a place of a page of ae_kv_row_type, as key and as value. */
+void ae_cpu_row_spread(ae_kv_type type, uint32_t head_dim, const void *from, uint32_t from_place, void *to, uint32_t to_place);
 void ae_cpu_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n);
 void ae_cpu_kv_commit(ae_stream *stream, const ae_kv_commit_args *args);
 size_t ae_cpu_kv_slot_bytes(const ae_kv_store *kv);

@@ -1,7 +1,9 @@
 /* kv.c - the KV store of the CPU backend: pages of keys and values in memory, in the layouts of kernels.h.
  *
  * Owns: the pages. Not the tables (cache/kv.c), not what is written to the places (attention.c). A place is read
- * and moved as a row per head: K, then V, then their scales if the type has them. */
+ * and moved as a row per head: K, then V, then their scales if the type has them. A row that is key and value (one_row) has no
+ * V and one scale; a page has such rows one after the other, since attention copies them to pages of K and V
+ * (ae_cpu_row_spread). */
 #include <string.h>
 
 #include "backend/cpu/cpu_int.h"
@@ -13,7 +15,7 @@ _Static_assert(MAX_ROW >= 2 * AE_MAX_HEAD_DIM, "keys and values fit");
 
 static size_t head_bytes(ae_kv_type type, const ae_kv_layer *l)
 {
-    if (l->plain) return AE_KV_PAGE * l->head_dim * sizeof(float);
+    if (l->plain || l->one_row) return AE_KV_PAGE * ae_kv_row_bytes(type, l);
     return l->n_rope ? ae_latent_bytes(type, l->head_dim, l->n_rope) : ae_kv_head_bytes(type, l->head_dim);
 }
 
@@ -207,7 +209,8 @@ static void put_latent(ae_kv_type type, uint8_t *page, uint32_t place, const ae_
 static void place_get(ae_kv_type type, const ae_kv_layer *l, const void *page, uint32_t place, void *row)
 {
     const uint32_t head_dim = l->head_dim, n = head_dim + l->n_rope;
-    if (l->plain) memcpy(row, (const float *)page + (size_t)place * n, n * sizeof(float));
+    const size_t bytes = ae_kv_row_bytes(type, l);
+    if (l->plain || l->one_row) memcpy(row, (const uint8_t *)page + place * bytes, bytes);
     else if (l->n_rope && type == AE_KV_F32) memcpy(row, (const float *)page + (size_t)place * n, n * sizeof(float));
     else if (l->n_rope) get_latent(type, page, place, l, row);
     else if (ae_kv_key_bits(type)) get_codes(type, page, place, head_dim, row);
@@ -218,7 +221,8 @@ static void place_get(ae_kv_type type, const ae_kv_layer *l, const void *page, u
 static void place_put(ae_kv_type type, const ae_kv_layer *l, void *page, uint32_t place, const void *row)
 {
     const uint32_t head_dim = l->head_dim, n = head_dim + l->n_rope;
-    if (l->plain) memcpy((float *)page + (size_t)place * n, row, n * sizeof(float));
+    const size_t bytes = ae_kv_row_bytes(type, l);
+    if (l->plain || l->one_row) memcpy((uint8_t *)page + place * bytes, row, bytes);
     else if (l->n_rope && type == AE_KV_F32) memcpy((float *)page + (size_t)place * n, row, n * sizeof(float));
     else if (l->n_rope) put_latent(type, page, place, l, row);
     else if (ae_kv_key_bits(type)) put_codes(type, page, place, head_dim, row);
@@ -226,17 +230,45 @@ static void place_put(ae_kv_type type, const ae_kv_layer *l, void *page, uint32_
     else put_f16(page, place, head_dim, row);
 }
 
-size_t ae_cpu_head_bytes(ae_kv_type type, const ae_kv_layer *l)
+/* How a row that is key and value lies in a page: n bytes and its scale. */
+typedef struct one_row {
+    ae_kv_type type;
+    size_t n, scale_bytes;
+} one_row;
+
+static one_row one_row_of(ae_kv_type type, uint32_t head_dim)
 {
-    return head_bytes(type, l);
+    const size_t scale = ae_kv_key_bits(type) ? sizeof(float) : 0;
+    return (one_row){ae_kv_row_type(type), ae_kv_row_bytes(type, &(ae_kv_layer){1, head_dim, 0, false, true}) - scale, scale};
 }
 
-void ae_cpu_place_copy(ae_kv_type type, const ae_kv_layer *l, const void *from, uint32_t from_place, void *to,
-                       uint32_t to_place)
+/* In ae_cpu_row_store `work` is a page of which place 0 is used. */
+_Static_assert(AE_ATTN_WORK >= ((size_t)AE_KV_PAGE + 1) * AE_MAX_HEAD_DIM * sizeof(float), "K and the first row of V fit");
+
+void ae_cpu_row_store(const ae_kernels *kernels, ae_kv_type type, uint32_t head_dim, const float *x, void *work, void *page,
+                      uint32_t place)
 {
-    float row[2 * AE_MAX_HEAD_DIM]; /* f32 is the widest */
-    place_get(type, l, from, from_place, row);
-    place_put(type, l, to, to_place, row);
+    const one_row r = one_row_of(type, head_dim);
+    float pair[2 * AE_MAX_HEAD_DIM]; /* f32 is the widest */
+    const uint8_t *from = (const uint8_t *)pair;
+    uint8_t *to = (uint8_t *)page + place * (r.n + r.scale_bytes);
+    kernels->kv_write[r.type](x, x, head_dim, work, 0);
+    place_get(r.type, &(ae_kv_layer){1, head_dim, 0, false, false}, work, 0, pair);
+    memcpy(to, from, r.n);
+    memcpy(to + r.n, from + 2 * r.n, r.scale_bytes);
+}
+
+void ae_cpu_row_spread(ae_kv_type type, uint32_t head_dim, const void *from, uint32_t from_place, void *to, uint32_t to_place)
+{
+    const one_row r = one_row_of(type, head_dim);
+    const uint8_t *row = (const uint8_t *)from + from_place * (r.n + r.scale_bytes);
+    float pair[2 * AE_MAX_HEAD_DIM];
+    uint8_t *both = (uint8_t *)pair;
+    memcpy(both, row, r.n);
+    memcpy(both + r.n, row, r.n);
+    memcpy(both + 2 * r.n, row + r.n, r.scale_bytes);
+    memcpy(both + 2 * r.n + r.scale_bytes, row + r.n, r.scale_bytes);
+    place_put(r.type, &(ae_kv_layer){1, head_dim, 0, false, false}, to, to_place, pair);
 }
 
 void ae_cpu_kv_commit(ae_stream *stream, const ae_kv_commit_args *args)

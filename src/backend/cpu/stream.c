@@ -24,7 +24,7 @@ static void stream_layout(ae_layout *layout, const ae_kernels *k, const ae_strea
     s->index_scores = ae_layout_add(layout, AE_SELECT_ROWS * (size_t)o->n_selected_from, sizeof(float));
     const size_t n_pages = (o->n_gathered + AE_KV_PAGE - 1) / AE_KV_PAGE;
     s->gathered = ae_layout_add(layout, AE_GATHER_ROWS * n_pages,
-                                ae_cpu_head_bytes(o->gathered_type, &(ae_kv_layer){1, o->gathered_dim, 0, false}));
+                                ae_kv_head_bytes(ae_kv_row_type(o->gathered_type), o->gathered_dim));
     s->gathered_table = ae_layout_add(layout, n_pages, sizeof(int32_t));
     s->run_begin = ae_layout_add(layout, n + 1, sizeof(int32_t));
     s->run_item = ae_layout_add(layout, n + 1, sizeof(int32_t));

@@ -33,8 +33,9 @@ static plan plan_codes(const ae_gpu_kv_form *form)
 {
     static const ae_gpu_kernel plain[2][3] = {{AE_GPU_attention_q8_q4, AE_GPU_attention_q8, AE_GPU_attention_q8_i16},
                                               {AE_GPU_attention_i16_q4, AE_GPU_attention_i16_q8, AE_GPU_attention_i16}};
-    const ae_gpu_kernel latent = form->n_planes == 2 ? AE_GPU_attention_latent_f16 : AE_GPU_attention_latent_q8;
-    const ae_gpu_kernel kernel = form->n_rope ? latent : form->key_half ? AE_GPU_attention_q4
+    const ae_gpu_kernel one_row = form->key_half ? AE_GPU_attention_row_q4
+                                  : form->n_planes == 2 ? AE_GPU_attention_latent_f16 : AE_GPU_attention_latent_q8;
+    const ae_gpu_kernel kernel = !form->value_planes ? one_row : form->key_half ? AE_GPU_attention_q4
                                  : plain[form->n_planes == 2][form->value_half ? 0 : form->value_planes];
     return (plan){kernel, AE_ATTENTION_CODES, ae_gpu_attention_room_codes(form).bytes, true};
 }
@@ -61,7 +62,7 @@ static plan plan_walk(const ae_gpu_kv_form *form)
 /* Plans one query at a time, for drivers whose own kernels for this use memory differently. */
 static plan plan_single(const ae_gpu_kv_form *form)
 {
-    const ae_gpu_kernel kernel = form->has_scales ? plan_codes(form).kernel
+    const ae_gpu_kernel kernel = form->n_scales ? plan_codes(form).kernel
                                  : form->type == AE_KV_F32 ? AE_GPU_attention_f32_4 : AE_GPU_attention_f16_4;
     return (plan){kernel, 1, 1, true};
 }
@@ -70,7 +71,7 @@ static plan plan_of(const ae_gpu_facts *facts, const ae_gpu_kv_form *form, uint3
 {
     const uint32_t max_shared = facts->max_shared_bytes;
     if (facts->single_queries) return plan_single(form);
-    if (form->has_scales) return plan_codes(form);
+    if (form->n_scales) return plan_codes(form);
     return n_rows <= FEW_ROWS ? plan_few(form, n_rows * group, max_shared) : plan_walk(form);
 }
 
@@ -142,8 +143,8 @@ void ae_gpu_select_layout(ae_layout *layout, const ae_gpu_backend *backend, cons
 /* Returns the kernel for scores over the store's keys, and the shared memory of a block. */
 static ae_gpu_kernel scores_kernel(const ae_gpu_kv_form *form, uint32_t *n_shared)
 {
-    *n_shared = form->has_scales ? ae_gpu_attention_room_codes(form).bytes : 0;
-    return !form->has_scales ? AE_GPU_select_scores_f32
+    *n_shared = form->n_scales ? ae_gpu_attention_room_codes(form).bytes : 0;
+    return !form->n_scales ? AE_GPU_select_scores_f32
            : form->n_planes == 2 ? AE_GPU_select_scores_f16 : AE_GPU_select_scores_q8;
 }
 

@@ -21,8 +21,9 @@ static void lay_out_pages(ae_kv_store *kv, const ae_kv_shape *shape, ae_gpu_kv_l
     uint32_t n = 0;
     for (uint32_t i = 0; i < shape->n_layers; i++) {
         const ae_kv_layer *l = &shape->layers[i];
+        const ae_kv_type type = l->one_row ? ae_kv_row_type(shape->type) : shape->type;
         const ae_gpu_kv_form form = l->plain ? ae_gpu_kv_form_plain(l->head_dim)
-                                             : ae_gpu_kv_form_of(shape->type, l->head_dim, l->n_rope);
+                                             : ae_gpu_kv_form_of(type, l->head_dim, l->n_rope, l->one_row);
         const uint32_t row_bytes = ae_gpu_kv_row_bytes(&form);
         if (layers) layers[i] = (ae_gpu_kv_layer){form, l->n_heads, at};
         for (uint32_t h = 0; h < l->n_heads; h++, n++, at += form.bytes, saved_at += row_bytes)

@@ -79,15 +79,15 @@ static ae_gpu_rope_kv_args args_of(const ae_rope_kv *a)
     };
     if (a->k) args.kv = ae_gpu_kv_view_of(a->kv, a->layer);
     const ae_gpu_kv_form *f = &args.kv.form;
-    if (a->k && f->n_rope) args.v = NULL; /* the row is both */
-    if (a->k && f->n_rope && f->has_scales) args.part_floats = up16(f->head_dim > f->n_rope ? f->head_dim : f->n_rope);
+    if (a->k && !f->value_planes) args.v = NULL; /* the row is both */
+    if (a->k && f->n_rope && f->n_scales) args.part_floats = up16(f->head_dim > f->n_rope ? f->head_dim : f->n_rope);
     return args;
 }
 
 /* Returns the kernel for a shape; the kernels for common shapes need no shared memory. */
 static ae_gpu_kernel kernel_of(const ae_gpu_rope_kv_args *args)
 {
-    const bool f16 = !args->store || (args->kv.form.type == AE_KV_F16 && !args->kv.form.n_rope);
+    const bool f16 = !args->store || (args->kv.form.type == AE_KV_F16 && args->kv.form.value_planes);
     if (!f16 || (args->neox && args->n_rot && args->n_rot != args->head_dim)) return AE_GPU_rope_heads;
     return args->head_dim == 64    ? AE_GPU_rope_heads_64
            : args->head_dim == 128 ? AE_GPU_rope_heads_128

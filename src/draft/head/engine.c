@@ -86,8 +86,8 @@ static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_opti
     const uint32_t n = o->window && kept < o->n_ctx ? kept : o->n_ctx;
     for (uint32_t i = 0; keeps_rows(head) && i < head->hparams.n_layers; i++) {
         const ae_layer_spec *s = &ae_dhead_layers(head)[i].spec;
-        layers[i] = s->mixer == AE_MIXER_MLA ? (ae_kv_layer){1, s->mla.n_latent, s->mla.n_rope, false}
-                                             : (ae_kv_layer){s->n_kv_heads, s->head_dim, 0, false};
+        layers[i] = s->mixer == AE_MIXER_MLA ? (ae_kv_layer){1, s->mla.n_latent, s->mla.n_rope, false, false}
+                                             : (ae_kv_layer){s->n_kv_heads, s->head_dim, 0, false, false};
     }
     return (ae_kv_options){.n_layers = head->hparams.n_layers,
                            .layers = layers,

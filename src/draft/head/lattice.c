@@ -103,7 +103,8 @@ static void host_layout(ae_layout *l, const ae_dhead_hparams *h, room *r)
 /* layers [AE_DHEAD_MAX_LATTICE]. Keys and values are 16-bit floats, for which all backends have fast kernels. */
 static ae_kv_shape kv_shape(const ae_dhead_hparams *h, const room *r, ae_kv_layer *layers)
 {
-    for (uint32_t i = 0; i < h->lattice.n_layers; i++) layers[i] = (ae_kv_layer){h->lattice.n_heads, r->n_wide, 0, false};
+    for (uint32_t i = 0; i < h->lattice.n_layers; i++)
+        layers[i] = (ae_kv_layer){h->lattice.n_heads, r->n_wide, 0, false, false};
     return (ae_kv_shape){h->lattice.n_layers, layers, r->n_seqs * r->n_pages, AE_KV_F16};
 }
 

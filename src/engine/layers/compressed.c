@@ -5,11 +5,23 @@
  * slot, so drafts, rollback and shared prefixes have it as they have keys and values. Only the compressed rows and index keys
  * in the slots of last positions are ever read.
  *
- * So 3 of 4, or 127 of 128, of the slots for compressed rows and index keys are reserved for nothing (docs/loading.md has
- * figures). A page with one place for each block has to solve this: two drafts at the same last position, siblings in a tree,
- * have two slots, but would have one place; they need places of their own, one for each draft slot, from which a commit moves
- * the accepted one. A move then has other places in each kind of layer; saved sequences, copies of shared pages and the lists
- * of `select` count blocks instead of slots, on all devices; and two pages share a block of 128.
+ * In layers that compress, rows of the window and compressed rows are keys and values at once (ae_kv_layer.one_row): each is
+ * stored once. Layers that do not compress, and MTP blocks, store keys and values as other models do.
+ *
+ * 3 of 4, or 127 of 128, of the slots for compressed rows and index keys are reserved for nothing (docs/loading.md has
+ * figures). A smaller layout, not built:
+ *   pages     such a layer (ae_kv_layer.every) has max(1, 64 / every) places in a page; the row at the last position p of a
+ *             block is in place p % 64 / every of p's page. A block of 128 is in the page of its last position.
+ *   drafts    slots of a tree are not positions, and siblings at the same last position need a place each: a sequence has one
+ *             more page in these layers, of 64 places, for the slots after the chain. ae_places tells a row's place in it.
+ *   commit    moves the accepted rows that end a block from there, also those that stay where they are in other layers, so
+ *             these layers have a list of moves of their own, as those with windows have. Chains need no move.
+ *   reading   `select` and ae_attention_more name slots: position p in place is place p % 64 / every of page p / 64; a draft is
+ *             in the sequence's page for drafts. Index scores walk places, not positions.
+ *   writing   rope_kv leaves out rows that end no block; `compress` need not set them to 0.
+ *   saving    a position's bytes then depend on whether it ends a block: ae_kv_bytes, group_bytes.c and the sections of saved
+ *             sequences count places of a page apart from positions. Copies of whole pages stay as they are.
+ * All of it on each device: cpu/kv.c, gpu/kernels/kv_layout.h, and Vulkan's kv_form.glsl.
  * Owns nothing. */
 #include "engine/layers/block.h"
 
@@ -68,7 +80,7 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     rotate(b, s->rope, b->k, 1, s->head_dim, false);
 }
 
-/* Writes rows, which serve as keys and values, to the pages of a layer. */
+/* Writes rows, which are keys and values, to the pages of a layer. */
 static void store(const ae_block *b, const ae_places *places, ae_kv_store *kv, uint32_t layer, uint32_t dim, float *x)
 {
     b->ops->rope_kv(b->stream, &(ae_rope_kv){.places = places, .kv = kv, .layer = layer, .n_kv_heads = 1, .head_dim = dim,

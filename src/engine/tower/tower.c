@@ -286,8 +286,8 @@ static ae_kv_options kv_options(const ae_tower *t, ae_kv_layer *layer, room_kv k
     const ae_tower_model *m = t->model;
     const ae_hparams *h = &m->hparams;
     const uint32_t side = m->window * m->merge;
-    *layer = (ae_kv_layer){h->n_kv_heads, h->head_dim, 0, false};
-    if (kind == ROOM_ASKED) *layer = (ae_kv_layer){m->n_out / AE_TOWER_HEAD, AE_TOWER_HEAD, 0, false};
+    *layer = (ae_kv_layer){h->n_kv_heads, h->head_dim, 0, false, false};
+    if (kind == ROOM_ASKED) *layer = (ae_kv_layer){m->n_out / AE_TOWER_HEAD, AE_TOWER_HEAD, 0, false, false};
     ae_kv_options kv = {.n_layers = 1, .layers = layer, .n_seqs = 1, .n_slots = t->n_room, .type = AE_KV_F16,
                         .n_batch = t->n_room};
     if (kind != ROOM_WINDOWS) return kv;

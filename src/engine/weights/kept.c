@@ -18,32 +18,32 @@ static uint32_t kept_by(const ae_model *m, uint32_t i, ae_kv_layer *layers, uint
     uint32_t n = 0;
     if (attends(s) && s->kv_from == (int)i) {
         windows[n] = h->encoder ? 0 : s->window; /* an encoder runs its text in one pass and keeps all of it */
-        layers[n++] = mla ? (ae_kv_layer){1, s->mla.n_latent, s->mla.n_rope, false}
-                          : (ae_kv_layer){s->n_kv_heads, s->head_dim, 0, false};
+        layers[n++] = mla ? (ae_kv_layer){1, s->mla.n_latent, s->mla.n_rope, false, false}
+                          : (ae_kv_layer){s->n_kv_heads, s->head_dim, 0, false, compressed && s->every};
     }
     if (s->index == AE_INDEX_OWN) {
         const uint32_t first = ae_index_first(&h->index, mla ? h->mla.n_rope : h->ropes[0].n_rot);
         windows[n] = compressed ? 0 : windows[n - 1];
-        layers[n++] = (ae_kv_layer){1, h->index.head_dim - first, first, false};
+        layers[n++] = (ae_kv_layer){1, h->index.head_dim - first, first, false, false};
         windows[n] = h->index.pool;
         /* the values from which keys of pools are made */
-        if (h->index.pool) layers[n++] = (ae_kv_layer){h->index.mean ? 1 : 2, h->index.head_dim, 0, true};
+        if (h->index.pool) layers[n++] = (ae_kv_layer){h->index.mean ? 1 : 2, h->index.head_dim, 0, true, false};
     }
     if (m->layers[i].memory.table) {
         windows[n] = h->memory.n_tokens;
-        layers[n++] = (ae_kv_layer){1, 1, 0, true};
+        layers[n++] = (ae_kv_layer){1, 1, 0, true, false};
         windows[n] = (h->memory.n_taps - 1) * h->memory.n_tokens + 1;
-        layers[n++] = (ae_kv_layer){h->n_streams * (h->n_embd / h->memory.part), h->memory.part, 0, true};
+        layers[n++] = (ae_kv_layer){h->n_streams * (h->n_embd / h->memory.part), h->memory.part, 0, true, false};
     }
-    if (!i && h->adapters.n) windows[n] = 0, layers[n++] = (ae_kv_layer){1, AE_SWITCH_DIM, 0, false};
+    if (!i && h->adapters.n) windows[n] = 0, layers[n++] = (ae_kv_layer){1, AE_SWITCH_DIM, 0, false, false};
     if (!compressed || !s->every) return n;
     windows[n] = 0;
-    layers[n++] = (ae_kv_layer){1, s->head_dim, 0, false};
+    layers[n++] = (ae_kv_layer){1, s->head_dim, 0, false, true};
     windows[n] = n_parts * s->every;
-    layers[n++] = (ae_kv_layer){2 * n_parts, s->head_dim, 0, true};
+    layers[n++] = (ae_kv_layer){2 * n_parts, s->head_dim, 0, true, false};
     if (s->index != AE_INDEX_OWN) return n;
     windows[n] = n_parts * s->every;
-    layers[n++] = (ae_kv_layer){2 * n_parts, h->index.head_dim, 0, true};
+    layers[n++] = (ae_kv_layer){2 * n_parts, h->index.head_dim, 0, true, false};
     return n;
 }
 

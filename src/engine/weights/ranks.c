@@ -301,7 +301,7 @@ void ae_ranks_kv(const ae_ranks *ranks, const ae_model *model, ae_kv_layer *laye
     ae_net_kv_owners(model, owners, own_rows);
     for (uint32_t k = 0; k < n; k++) {
         const uint32_t i = owners[k];
-        if (!ae_ranks_keeps(ranks, model, i, own_rows[k])) layers[k] = (ae_kv_layer){1, STAND_IN_DIM, 0, false};
+        if (!ae_ranks_keeps(ranks, model, i, own_rows[k])) layers[k] = (ae_kv_layer){1, STAND_IN_DIM, 0, false, false};
         else if (own_rows[k] && ranks->layers[i].mixer && model->layers[i].spec.mixer == AE_MIXER_ATTENTION)
             layers[k].n_heads = ranks->layers[i].own.n_kv_heads;
     }

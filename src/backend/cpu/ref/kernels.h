@@ -296,7 +296,11 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *   w_j = p_j * cd_j, W and u_j as above;  o[i] = (float)(sum_j u_j * code_j[i]) * (W / AE_KV_WEIGHT); with two planes
  *         fmaf((float)high sum, 128, (float)low sum) * (W / AE_KV_WEIGHT)
  * The resulting values are still turned. So after the factor 1 / L, y is turned once more and multiplied by 1 / hc, which
- * inverts the turn. */
+ * inverts the turn.
+ *
+ * A row that is key and value (ae_kv_layer.one_row) is stored once, as a key of ae_kv_row_type. f16, f32 and q4_0: arithmetic
+ * as above, where V has the numbers of K. q8_0 and i16: V is the turned row with the codes and the scale of K, and y is turned
+ * back as that of latent rows. */
 typedef struct ae_attn_query {
     const float *q;      /* [head_dim]; for latent rows [n_rope + head_dim] */
     float *y;            /* [head_dim] */

@@ -166,7 +166,8 @@ AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_codes(const ae_g
     return r;
 }
 
-/* Attention by type of the cache and, for f16 and f32, queries of a tile. Latent rows of f32 are run by the kernels for f32.
+/* Attention by type of the cache and, for f16 and f32, queries of a tile. Latent rows of f32 are run by the kernels for f32;
+ * rows that are key and value by those for latent rows, or of their type if that is f16 or f32, or by attention_row_q4.
  * attention_few and those for codes: units are blocks; the others: units are warps, which walk. */
 #define AE_GPU_KERNELS_ATTENTION(X) \
     X(attention_few_f16_4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
@@ -188,6 +189,7 @@ AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_codes(const ae_g
     X(attention_i16_q4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_latent_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_latent_f16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_row_q4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(select_scores_f32, ae_gpu_select_args, AE_ATTENTION_WARPS * 32) \
     X(select_scores_q8, ae_gpu_select_args, AE_ATTENTION_WARPS * 32) \
     X(select_scores_f16, ae_gpu_select_args, AE_ATTENTION_WARPS * 32) \

@@ -24,7 +24,7 @@ AE_KERNEL(kv_moves, ae_gpu_kv_moves_args, 64)
 {
     const ae_gpu_kv_head *head = &a.heads[ae_block_x()];
     const ae_gpu_kv_form f = head->form;
-    const uint32_t n = f.scale_at / (AE_KV_PAGE * AE_GPU_KV_GROUP), n_units = n + (f.has_scales ? 2 : 0);
+    const uint32_t n = f.scale_at / (AE_KV_PAGE * AE_GPU_KV_GROUP), n_units = n + f.n_scales;
     const int32_t begin = a.begin[ae_block_y()], end = a.begin[ae_block_y() + 1];
     for (uint32_t i = ae_thread(); i < n_units; i += 64)
         for (int32_t m = begin; m < end; m++) {

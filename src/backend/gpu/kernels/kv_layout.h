@@ -13,6 +13,7 @@
  *   planes  [n_planes][groups][64]  f32: the values, one plane; keys of q8_0: codes, one plane; others: codes of 15 bits as two
  *                                   planes of digits, the high one first (backend/cpu/ref/kernels.h)
  *   scales  f32 [2][64]             codes only: of the latent parts, then of the rotated parts
+ * Of rows that are key and value (one_row) there are only the keys, and one scale.
  */
 #ifndef AE_BACKEND_GPU_KERNELS_KV_LAYOUT_H
 #define AE_BACKEND_GPU_KERNELS_KV_LAYOUT_H
@@ -31,13 +32,13 @@ typedef struct ae_gpu_kv_form {
     uint32_t width;               /* bytes of an element in a row, or in a plane of a row: 1, 2 or 4; 1 for codes of 4 bits */
     uint32_t key_half, value_half; /* keys and values are codes of 4 bits */
     uint32_t n_planes;            /* planes of keys or of latent rows: 1, or 2 for codes of 15 bits */
-    uint32_t value_planes;        /* planes of values: 1 or 2; 0 for latent rows */
+    uint32_t value_planes;        /* planes of values: 1 or 2; 0: values are read from the keys */
     uint32_t rope_groups;         /* groups of the rotated part of a latent row; else 0 */
     uint32_t groups;              /* groups of a row of keys, or of a plane of a latent row */
     uint32_t value_groups;        /* of a row of values */
     uint32_t plane_bytes, value_bytes; /* distance from one plane of keys, or of values, to the next */
-    uint32_t value_at, scale_at;  /* offsets of values and of scales in the block; equal for latent rows */
-    uint32_t has_scales;
+    uint32_t value_at, scale_at;  /* offsets of values and of scales in the block; equal without value_planes */
+    uint32_t n_scales;            /* scales of a place */
     uint32_t bytes;               /* size of a block, a multiple of 16 */
 } ae_gpu_kv_form;
 
@@ -55,7 +56,8 @@ AE_HD static inline uint32_t ae_gpu_kv_groups(uint32_t n, uint32_t width)
     return (n * width + AE_GPU_KV_GROUP - 1) / AE_GPU_KV_GROUP;
 }
 
-AE_HD static inline ae_gpu_kv_form ae_gpu_kv_form_of(uint32_t type, uint32_t head_dim, uint32_t n_rope)
+/* one_row: the type is one of ae_kv_row_type. */
+AE_HD static inline ae_gpu_kv_form ae_gpu_kv_form_of(uint32_t type, uint32_t head_dim, uint32_t n_rope, bool one_row)
 {
     ae_gpu_kv_form f;
     f.type = type;
@@ -65,7 +67,7 @@ AE_HD static inline ae_gpu_kv_form ae_gpu_kv_form_of(uint32_t type, uint32_t hea
     f.key_half = !n_rope && type == AE_KV_Q4_0;
     f.value_half = !n_rope && (type == AE_KV_Q4_0 || type == AE_KV_Q8_0_Q4_0 || type == AE_KV_I16_Q4_0);
     f.n_planes = type == AE_KV_I16 || type == AE_KV_I16_Q8_0 || type == AE_KV_I16_Q4_0 || (n_rope && type == AE_KV_F16) ? 2 : 1;
-    f.value_planes = n_rope ? 0 : type == AE_KV_I16 || type == AE_KV_Q8_0_I16 ? 2 : 1;
+    f.value_planes = n_rope || one_row ? 0 : type == AE_KV_I16 || type == AE_KV_Q8_0_I16 ? 2 : 1;
     f.rope_groups = ae_gpu_kv_groups(n_rope, f.width);
     f.groups = f.rope_groups + (f.key_half ? ae_gpu_kv_groups((head_dim + 1) / 2, 1) : ae_gpu_kv_groups(head_dim, f.width));
     f.value_groups = f.value_half ? ae_gpu_kv_groups((head_dim + 1) / 2, 1) : ae_gpu_kv_groups(head_dim, f.width);
@@ -73,21 +75,21 @@ AE_HD static inline ae_gpu_kv_form ae_gpu_kv_form_of(uint32_t type, uint32_t hea
     f.value_bytes = f.value_groups * AE_KV_PAGE * AE_GPU_KV_GROUP;
     f.value_at = f.n_planes * f.plane_bytes;
     f.scale_at = f.value_at + f.value_planes * f.value_bytes;
-    f.has_scales = f.width == 1;
-    f.bytes = f.scale_at + (f.has_scales ? 2 * AE_KV_PAGE * (uint32_t)sizeof(float) : 0);
+    f.n_scales = f.width > 1 ? 0 : one_row ? 1 : 2;
+    f.bytes = f.scale_at + f.n_scales * AE_KV_PAGE * (uint32_t)sizeof(float);
     return f;
 }
 
 /* Returns whether the sums over values are rotated, so that attention must undo the rotation at the end. */
 AE_HD static inline bool ae_gpu_kv_is_turned(const ae_gpu_kv_form *f)
 {
-    return f->value_half || (f->n_rope && f->has_scales);
+    return f->value_half || (!f->value_planes && f->n_scales);
 }
 
 /* Returns the form of a plain layer: each head of a position is head_dim f32, laid out like values. */
 AE_HD static inline ae_gpu_kv_form ae_gpu_kv_form_plain(uint32_t head_dim)
 {
-    ae_gpu_kv_form f = ae_gpu_kv_form_of(AE_KV_F32, head_dim, 0);
+    ae_gpu_kv_form f = ae_gpu_kv_form_of(AE_KV_F32, head_dim, 0, false);
     f.n_planes = f.groups = f.plane_bytes = f.value_at = 0;
     f.bytes = f.scale_at = f.value_bytes;
     return f;
@@ -105,14 +107,15 @@ AE_HD static inline uint32_t ae_gpu_kv_key_at(const ae_gpu_kv_form *f, uint32_t 
     return ((plane * f->groups + g) * AE_KV_PAGE + place) * AE_GPU_KV_GROUP;
 }
 
-/* Returns the offset of group g of a value in plane 0; plane 1 is value_bytes further. Not for latent rows, whose values are
- * groups rope_groups to groups of the key. */
+/* Returns the offset of group g of a value in plane 0; plane 1 is value_bytes further. Without value_planes, values are groups
+ * rope_groups to groups of the key instead. */
 AE_HD static inline uint32_t ae_gpu_kv_value_at(const ae_gpu_kv_form *f, uint32_t g, uint32_t place)
 {
     return f->value_at + (place * f->value_groups + g) * AE_GPU_KV_GROUP;
 }
 
-/* Returns the offset of a place's scale: i = 0 for the key or the latent part, 1 for the value or the rotated part. */
+/* Returns the offset of a place's scale: i = 0 for the key or the latent part, 1 for the value or the rotated part. A row that
+ * is key and value has the first alone. */
 AE_HD static inline uint32_t ae_gpu_kv_scale_at(const ae_gpu_kv_form *f, uint32_t i, uint32_t place)
 {
     return f->scale_at + (i * AE_KV_PAGE + place) * (uint32_t)sizeof(float);
@@ -136,7 +139,7 @@ AE_HD static inline uint32_t ae_gpu_kv_value_row(const ae_gpu_kv_form *f)
 AE_HD static inline uint32_t ae_gpu_kv_row_bytes(const ae_gpu_kv_form *f)
 {
     const uint32_t n = f->n_planes * ae_gpu_kv_key_row(f) + f->value_planes * ae_gpu_kv_value_row(f);
-    return n + (f->has_scales ? 2 * (uint32_t)sizeof(float) : 0);
+    return n + f->n_scales * (uint32_t)sizeof(float);
 }
 
 /* Returns the offset in a block of byte i of such a saved row. */

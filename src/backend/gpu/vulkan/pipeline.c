@@ -155,6 +155,7 @@ static const struct {
     ATTENTION(attention_i16_q4, 1),
     ATTENTION(attention_latent_q8, 1),
     ATTENTION(attention_latent_f16, 1),
+    ATTENTION(attention_row_q4, 1),
     ATTENTION(attention_merge_8, 2),
     SELECT(select_scores_f32, 0),
     SELECT(select_scores_q8, 1),

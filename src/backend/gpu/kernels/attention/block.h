@@ -281,6 +281,7 @@ template <int T, int Q> AE_DEV void block_values(const ae_gpu_attention_args &a,
 {
     const uint32_t half = ae_thread() / (BLOCK_THREADS / 2), groups = a.kv.form.groups, quad = block_first_quad<Q>(half);
     int4 g = block_group(t, quad);
+    if (!a.kv.form.value_planes) g.w = 0; /* the values of a place are apart */
     if (Q == 16) {
         const int4 more = block_group(t, quad + 1);
         const bool same = attn_address(t, quad * AE_KV_PAGE) == attn_address(t, (quad + 1) * AE_KV_PAGE);

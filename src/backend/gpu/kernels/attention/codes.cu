@@ -1,5 +1,6 @@
 /* codes.cu - attention over codes: q4_0, q8_0, i16, and latent rows of 8 and 15 bits. All sums of codes are exact integers, by
- * matrix instructions of 8-bit numbers; float steps are those of cpu/ref/attention.c. A block has one tile and chunk.
+ * matrix instructions of 8-bit numbers; float steps are those of cpu/ref/attention.c. A block has one tile and chunk. LATENT:
+ * values are read from the keys, of latent rows or of rows that are key and value.
  *
  * Scores: a warp has 16 positions, the rows, by 8 queries, k over the elements; queries have two digits. Softmax: a warp has
  * every fourth query. Values: 16 rows, 8 queries with the high and the low digits of their weights, by 8 elements, k over the
@@ -86,10 +87,11 @@ AE_DEV void transpose(uint32_t x[4])
 template <int VALUES, bool LATENT> AE_DEV void sum_plane(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t plane,
                                                          uint32_t from, int32_t sum[8])
 {
-    const uint32_t e = from + 4 * frag_g(), in_group = e % AE_GPU_KV_GROUP, group = e / AE_GPU_KV_GROUP;
+    const uint32_t e = from + 4 * frag_g(), byte = VALUES == HALVES ? e / 8 * 4 : e;
+    const uint32_t in_group = byte % AE_GPU_KV_GROUP, group = byte / AE_GPU_KV_GROUP;
     const bool is_there = e < a.kv.form.head_dim;
     const uint32_t at = LATENT ? ae_gpu_kv_key_at(&a.kv.form, plane, group, 0) + in_group
-                        : VALUES == HALVES ? e / 8 * 4 : plane * a.kv.form.value_bytes + e;
+                        : VALUES == HALVES ? byte : plane * a.kv.form.value_bytes + e;
     const uint8_t *digit = t->shared + t->room.digit + frag_g() * AE_ATTENTION_DIGITS + 4 * frag_t();
     uint32_t v[4][4]; /* [16 positions][the four of them that this lane has, from 4 t on] */
     int32_t c[4][4] = {};
@@ -247,3 +249,4 @@ KERNEL(attention_q8_q4, 1, HALVES, false, 3)
 KERNEL(attention_i16_q4, 2, HALVES, false, 3)
 KERNEL(attention_latent_q8, 1, 1, true, 3)
 KERNEL(attention_latent_f16, 2, 2, true, 3)
+KERNEL(attention_row_q4, HALVES, HALVES, true, 3)

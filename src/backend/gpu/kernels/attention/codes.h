@@ -180,14 +180,15 @@ template <int KEYS, bool LATENT> AE_DEV void scores(const ae_gpu_attention_args 
         attn_place(a, t, g, chunk, warp_of() * 16 + frag_g() + 8 * p, &where.block[p], &where.place[p]);
     attn_fetch_values(a, g, where.block[0]);
     dot_part<KEYS>(a, t, &where, f->rope_groups, (f->head_dim + 15) / 16, t->room.latent_at, dot);
-    if (LATENT) dot_part<KEYS>(a, t, &where, 0, f->rope_groups, 0, rotated);
+    const bool rotates = LATENT && f->rope_groups;
+    if (rotates) dot_part<KEYS>(a, t, &where, 0, f->rope_groups, 0, rotated);
     const float2 own = AE_LOAD_SHARED(float2, query_scale);
-    const float2 rope = LATENT ? AE_LOAD_SHARED(float2, query_scale + Q * 4) : make_float2(0, 0);
+    const float2 rope = rotates ? AE_LOAD_SHARED(float2, query_scale + Q * 4) : make_float2(0, 0);
     AE_UNROLL
     for (uint32_t p = 0; p < 2; p++) {
         const float d = ae_as_float(ae_load4(where.block[p] + ae_gpu_kv_scale_at(f, 0, where.place[p])));
         float2 v = make_float2(dot[2 * p] * (d * own.x), dot[2 * p + 1] * (d * own.y));
-        if (LATENT) {
+        if (rotates) {
             const float dr = ae_as_float(ae_load4(where.block[p] + ae_gpu_kv_scale_at(f, 1, where.place[p])));
             v.x = ae_fma(dot[2 * p], d * own.x, rotated[2 * p] * (dr * rope.x));
             v.y = ae_fma(dot[2 * p + 1], d * own.y, rotated[2 * p + 1] * (dr * rope.y));

@@ -30,14 +30,14 @@ template <int T, int Q> AE_DEV void attn_query_elements(const ae_gpu_attention_a
 template <int T> AE_DEV uint32_t attn_value_at(const ae_gpu_attention_args &a, uint32_t place)
 {
     const ae_gpu_kv_form *f = &a.kv.form;
-    return T == AE_KV_F32 && f->n_rope ? ae_gpu_kv_key_at(f, 0, f->rope_groups, place) : ae_gpu_kv_value_at(f, 0, place);
+    return f->value_planes ? ae_gpu_kv_value_at(f, 0, place) : ae_gpu_kv_key_at(f, 0, f->rope_groups, place);
 }
 
 /* Returns the byte of element e, counted from the value's first byte. */
 template <int T> AE_DEV uint32_t attn_element_at(const ae_gpu_attention_args &a, uint32_t e)
 {
-    if (T == AE_KV_F32 && a.kv.form.n_rope) return e / 4 * AE_KV_PAGE * AE_GPU_KV_GROUP + e % 4 * 4;
-    return e * (T == AE_KV_F32 ? 4 : 2);
+    const uint32_t width = T == AE_KV_F32 ? 4 : 2, n = ATTN_GROUP(T);
+    return a.kv.form.value_planes ? e * width : e / n * AE_KV_PAGE * AE_GPU_KV_GROUP + e % n * width;
 }
 
 typedef struct attn_words {

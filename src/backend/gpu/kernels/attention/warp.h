@@ -179,7 +179,7 @@ template <int T, int Q, int E> AE_DEV void warp_values(const ae_gpu_attention_ar
 {
     const int32_t lo = g->lo - chunk * AE_KV_PAGE, hi = g->hi - chunk * AE_KV_PAGE;
     const uint32_t groups = a.kv.form.groups;
-    const bool plain = g->alike && g->in_place;
+    const bool plain = g->alike && g->in_place && a.kv.form.value_planes;
     AE_NO_UNROLL
     for (uint32_t from = 0; from < a.kv.form.head_dim; from += 32 * E) {
         const uint32_t e = from + attn_lane() * E;

@@ -58,11 +58,12 @@ float sum_weights()
 
 /* ---- Values ----------------------------------------------------------------------------------------- */
 
-/* Bytes from a position's value to its element e, in a plane. */
+/* Bytes from a position's value to its element e, in a plane; with codes of 4 bits e counts bytes. Without value_planes, values
+ * are read from the keys. */
 uint element_at(uint plane, uint e)
 {
     const uint each = KV_GROUP / f.width;
-    if (f.n_rope == 0) return plane * f.value_bytes + e * f.width;
+    if (f.value_planes != 0) return plane * f.value_bytes + e * f.width;
     return ((plane * f.groups + e / each) * KV_PAGE) * KV_GROUP + e % each * f.width;
 }
 
@@ -81,7 +82,7 @@ float weighted_floats(uint e, uint begin, uint end)
 
 int weighted_codes(uint plane, uint e, uint begin, uint end)
 {
-    const uint at = f.value_half != 0 ? e / 2 : element_at(plane, e);
+    const uint at = element_at(plane, f.value_half != 0 ? e / 2 : e);
     int sum = 0;
     if (f.value_half != 0) {
         for (uint j = begin; j < end; j++)
@@ -95,7 +96,7 @@ int weighted_codes(uint plane, uint e, uint begin, uint end)
 /* Codes of the weights times the values' scales; returns their scale. */
 float quantize_weights(bool sees)
 {
-    const float x = sees ? weight[THREAD] * scale_at(f.n_rope != 0 ? 0 : 1) : 0.0;
+    const float x = sees ? weight[THREAD] * scale_at(f.value_planes != 0 ? 1 : 0) : 0.0;
     const float top = largest(x, 0.0);
     const bool some = top > 1e-30;
     weight_code[THREAD] = ae_round_magic(x, some ? ae_div(KV_WEIGHT, top) : 0.0);
@@ -157,9 +158,10 @@ void attend(int chunk, vec2 factors, out float m, out float l, out float o[EACH]
     }
     m = largest(sees ? s : -AE_INFINITY, -AE_INFINITY);
     weight[t] = sees ? ae_attn_exp(s - m) : 0.0;
-    if (sees) value_at[t] = my_block + (f.n_rope != 0 ? kv_key_at(f, 0, f.rope_groups, my_place) : kv_value_at(f, 0, my_place));
+    const bool apart = f.value_planes != 0;
+    if (sees) value_at[t] = my_block + (apart ? kv_value_at(f, 0, my_place) : kv_key_at(f, 0, f.rope_groups, my_place));
     l = sum_weights();
-    const uint value_planes = f.n_rope != 0 ? f.n_planes : f.value_planes;
+    const uint value_planes = apart ? f.value_planes : f.n_planes;
     float d = 0.0;
     if (KIND == 1) d = quantize_weights(sees);
     [[unroll]] for (uint i = 0; i < EACH; i++) {
@@ -203,7 +205,7 @@ void finish()
         factor = ae_div(x, ae_fma(big_l, x, ae_attn_exp(sink - top)));
     }
     F32 y = F32(a.y + uint64_t(i_query) * f.head_dim * 4ul);
-    const bool turned = f.value_half != 0 || (f.n_rope != 0 && f.has_scales != 0);
+    const bool turned = f.value_half != 0 || (f.value_planes == 0 && f.n_scales != 0);
     barrier();
     [[unroll]] for (uint i = 0; i < EACH; i++) {
         const uint k = THREAD + 64 * i;

@@ -41,7 +41,7 @@ void move_places(MovesArgs a)
 {
     const KvHead head = Heads(a.heads).v[BLOCK_X];
     const KvForm f = head.form;
-    const uint n = f.scale_at / (KV_PAGE * KV_GROUP), n_units = n + (f.has_scales != 0 ? 2 : 0);
+    const uint n = f.scale_at / (KV_PAGE * KV_GROUP), n_units = n + f.n_scales;
     const int begin = I32(a.begin).v[BLOCK_Y], end = I32(a.begin).v[BLOCK_Y + 1];
     for (uint i = THREAD; i < n_units; i += 128)
         for (int m = begin; m < end; m++) {

@@ -4,7 +4,7 @@
 
 struct KvForm { /* ae_gpu_kv_form */
     uint type, head_dim, n_rope, width, key_half, value_half, n_planes, value_planes, rope_groups, groups, value_groups;
-    uint plane_bytes, value_bytes, value_at, scale_at, has_scales, n_bytes;
+    uint plane_bytes, value_bytes, value_at, scale_at, n_scales, n_bytes;
 };
 
 struct KvView { /* ae_gpu_kv_view */

@@ -337,7 +337,7 @@ void write_head()
     const uint64_t key = block + kv_key_at(f, 0, 0, place), latent = block + kv_key_at(f, 0, rope_groups, place);
     const bool to_key = is_key || f.n_rope != 0;
     const uint64_t to = to_key ? key : block + kv_value_at(f, 0, place);
-    if (f.has_scales == 0) {
+    if (f.n_scales == 0) {
         if (!mine) return;
         if (f.n_rope == 0) write_floats(0, f.head_dim, to, to_key ? key_step : KV_GROUP, f.groups);
         else {
