@@ -30,6 +30,14 @@ PAIRS = """{% set ns = namespace(last='assistant') %}{% for m in messages %}{% i
 {{- raise_exception('roles must alternate') }}{% endif %}{% set ns.last = m.role %}{{ '[' + m.role + '] ' + m.content }}
 {%- for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}{{ '\\n' }}
 {%- endif %}{% endfor %}"""
+# Calls as Mistral's and Llama's templates want them: one in a message, with an id, and each result after its call.
+CALLS = """{% set ns = namespace(open=none) %}{% for m in messages %}
+{%- if m.role == 'assistant' and not m.content and not m.tool_calls %}{{ raise_exception('no text') }}{% endif %}
+{%- if m.tool_calls %}{% if m.tool_calls | length > 1 %}{{ raise_exception('one call only') }}{% endif %}
+{%- if not m.tool_calls[0].id %}{{ raise_exception('no id') }}{% endif %}{% set ns.open = m.tool_calls[0].id %}{% endif %}
+{%- if m.role == 'tool' and m.tool_call_id != ns.open %}{{ raise_exception('no call') }}{% endif %}
+{{- '[' ~ m.role ~ '] ' ~ (m.content or '') }}
+{%- for c in m.tool_calls or [] %}{{ c.function.arguments.city }}{% endfor %}{{ '\\n' }}{% endfor %}"""
 
 
 def said(*turns):
@@ -333,6 +341,52 @@ class Bodies(Case):
         self.post("/api/embed", {"model": "m"}, 400)
         for path, field in (("/api/embed", "input"), ("/api/embeddings", "prompt")):
             self.post(path, {"model": "m", field: "", "keep_alive": "x"}, 400)
+
+
+class Calls(Case):
+    TEMPLATE = CALLS
+
+    @staticmethod
+    def called(*cities, ids=()):
+        calls = [{"type": "function", "function": {"name": "f", "arguments": {"city": city}}} for city in cities]
+        return {"role": "assistant", "content": "", "tool_calls": [{**c, "id": i} for c, i in zip(calls, ids)] or calls}
+
+    @staticmethod
+    def result(text, **fields):
+        return {"role": "tool", "content": text, **fields}
+
+    def test_calls_without_ids(self):
+        """ollama's dialect has none, and some clients send null."""
+        want = "[user] hi\n[assistant] Paris\n[tool] sun\n"
+        for fields in {}, {"tool_call_id": None}, {"tool_call_id": ""}:
+            self.assertEqual(self.prompt([USER, self.called("Paris"), self.result("sun", **fields)]), want)
+        null = self.called("Paris", ids=[None])
+        self.assertEqual(self.prompt([USER, null, self.result("sun")]), want)
+        self.post("/api/chat", {"model": "m", "stream": False, "options": {"num_predict": 1}, "messages": [
+            USER, self.called("Paris"), {"role": "tool", "content": "sun", "tool_name": "f"}]})
+        old = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": '{"city":"Paris"}'}}
+        self.assertEqual(self.prompt([USER, old, {"role": "function", "name": "f", "content": "sun"}]), want)
+
+    def test_several_calls_in_a_message(self):
+        calls = self.called("Paris", "Rome", ids=["a", "b"])
+        a, b = self.result("sun", tool_call_id="a"), self.result("rain", tool_call_id="b")
+        self.assertEqual(self.prompt([USER, calls, a, b]),
+                         "[user] hi\n[assistant] Paris\n[tool] sun\n[assistant] Rome\n[tool] rain\n")
+        self.assertEqual(self.prompt([USER, self.called("Paris", "Rome"), self.result("sun"), self.result("rain")]),
+                         "[user] hi\n[assistant] Paris\n[tool] sun\n[assistant] Rome\n[tool] rain\n")
+        self.assertEqual(self.prompt([USER, calls, a, USER]),
+                         "[user] hi\n[assistant] Paris\n[tool] sun\n[assistant] Rome\n[user] hi\n")
+
+    def test_results_whose_call_is_gone(self):
+        self.assertEqual(self.prompt([self.result("sun", tool_call_id="a"), USER]),
+                         "[user] Result of a tool:\nsun\n[user] hi\n")
+        self.assertEqual(self.prompt([USER, self.called("Paris", ids=["a"]), self.result("rain", tool_call_id="b", name="f")]),
+                         "[user] hi\n[assistant] Paris\n[user] Result of f:\nrain\n")
+
+    def test_answers_without_a_text(self):
+        silent = {"role": "assistant", "content": ""}
+        self.assertEqual(self.prompt([USER, silent, *said("user go", "assistant on", "user x")]),
+                         "[user] hi\n[user] go\n[assistant] on\n[user] x\n")
 
 
 class Turns(Case):

@@ -179,6 +179,17 @@ void serve_pictures_chunks(const serve_ask *ask, aerie_chunk *chunks);
  * text if it does not know tools. May replace *messages, which are tidied, by another list. */
 bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object, serve_error *error);
 
+/* ---- calls.c ------------------------------------------------------------------------------------------------- */
+
+/* What is changed of calls and results, each level with all before it: calls get ids and silent answers go; results without a
+ * call become the user's text; each call gets a message of its own, before its result. */
+enum { SERVE_CALLS_IDS = 1, SERVE_CALLS_ORPHANS, SERVE_CALLS_SPLIT, SERVE_CALLS_LEVELS = SERVE_CALLS_SPLIT };
+
+/* Returns whether a strict template may refuse calls, results or silent answers of the conversation. */
+bool serve_calls_odd(const json_t *messages);
+/* Returns a new list; NULL when out of memory. */
+json_t *serve_calls_mend(const json_t *messages, int level);
+
 /* ---- numbers.c ------------------------------------------------------------------------------------------------ */
 
 /* Replaces whole numbers in JSON text[0..n) that do not fit in signed 64 bits by reals, in place. *seed: the exact value of a

@@ -11,7 +11,7 @@
  * Some templates accept only turns that alternate, and the user's first, and refuse a user's message after a result. A client
  * may send other ones (Anthropic's API joins them; Codex sends several messages of the user). If a template refuses a
  * conversation as it is, messages of the same role become one; if it refuses that too, what the user says after a result goes
- * to the result's text. */
+ * to the result's text. calls.c has what such templates refuse of calls and results. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -378,19 +378,52 @@ static json_t *tell(json_t *messages)
     return NULL;
 }
 
-/* Returns whether the template, which does not know tools, refuses calls and results or leaves out results. System messages are
- * handled separately. */
-static bool loses_calls(serve_ask *ask, const json_t *messages, const json_t *object)
+/* Returns the messages that are not the system's, which are handled separately; NULL when out of memory. */
+static json_t *others_of(const json_t *messages)
 {
-    const char *text = ask->model->template_text;
-    if (ask->model->takes_tools || (text && strstr(text, "tool"))) return false;
     json_t *others = json_array();
     bool ok = others != NULL;
     for (size_t i = 0; ok && i < json_array_size(messages); i++)
         if (!has_role(json_array_get(messages, i), "system")) ok = !json_array_append(others, json_array_get(messages, i));
-    const bool loses = ok && !holds(ask, others, object, AS_GIVEN, TURNS_AS_GIVEN);
+    if (ok) return others;
+    json_decref(others);
+    return NULL;
+}
+
+/* Returns whether the template, which does not know tools, refuses calls and results or leaves out results. */
+static bool loses_calls(serve_ask *ask, const json_t *messages, const json_t *object)
+{
+    const char *text = ask->model->template_text;
+    if (ask->model->takes_tools || (text && strstr(text, "tool"))) return false;
+    json_t *others = others_of(messages);
+    const bool loses = others && !holds(ask, others, object, AS_GIVEN, TURNS_AS_GIVEN);
     json_decref(others);
     return loses;
+}
+
+/* Returns whether the template takes the conversation apart from system messages, with turns joined if necessary. */
+static bool holds_others(serve_ask *ask, const json_t *messages, const json_t *object)
+{
+    json_t *others = others_of(messages);
+    bool ok = false;
+    for (int turns = 0; others && !ok && turns < N_TURNS; turns++) ok = holds(ask, others, object, AS_GIVEN, turns);
+    json_decref(others);
+    return ok;
+}
+
+/* Changes calls and results as little as the template needs. Returns false if memory is short. */
+static bool settle_calls(serve_ask *ask, json_t **messages, const json_t *object)
+{
+    if (!serve_calls_odd(*messages) || holds_others(ask, *messages, object)) return true;
+    for (int level = 1; level <= SERVE_CALLS_LEVELS; level++) {
+        json_t *mended = serve_calls_mend(*messages, level);
+        if (!mended) return false;
+        const bool helps = holds_others(ask, mended, object);
+        json_decref(helps ? *messages : mended);
+        if (helps) *messages = mended;
+        if (helps) break;
+    }
+    return true;
 }
 
 bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object, serve_error *error)
@@ -402,6 +435,7 @@ bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object,
         json_decref(*messages);
         *messages = told;
     }
+    if (!settle_calls(ask, messages, object)) return serve_fail_memory(error);
     const bool expected = is_expected(ask, *messages), joins = may_be_joined(*messages);
     if (expected && !joins) return true;
     const int n_turns = joins ? N_TURNS : 1, n_how = expected ? 1 : N_ARRANGEMENTS;
