@@ -49,9 +49,9 @@ class Stage:
         shutil.copy("/etc/resolv.conf", folder + "/etc/resolv.conf")
         self.passed = {k: v for k, v in os.environ.items() if k.startswith("PIP_") or k.lower().endswith("_proxy")}
         certificates = self.passed.get("PIP_CERT")
-        if certificates:
-            os.makedirs(folder + os.path.dirname(certificates), exist_ok=True)
-            shutil.copy(certificates, folder + certificates)
+        if certificates: # where no package writes
+            shutil.copy(certificates, folder + "/root/certificates.crt")
+            self.passed["PIP_CERT"] = "/root/certificates.crt"
 
     def run(self, command, user="0"):
         variables = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LC_ALL": "C.UTF-8",
