@@ -36,7 +36,8 @@ static aerie_status check_output(const ae_convert *c)
         "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.txt", "generation_config.json",
         "added_tokens.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json", "1_Pooling/config.json",
         "processor_config.json", "preprocessor_config.json", "joint_head_config.json", "joint_head.safetensors",
-        "modules.json", "rl_agent_config.json", "julia_config.json", "tokenizer/tokenizer.json",
+        "modules.json", "2_Dense/model.safetensors", "3_Dense/model.safetensors",
+        "rl_agent_config.json", "julia_config.json", "tokenizer/tokenizer.json",
         "tokenizer/tokenizer_config.json"};
     for (size_t i = 0; i < sizeof beside_tensors / sizeof *beside_tensors && !read; i++) {
         char *path = ae_convert_path_in(c, beside_tensors[i]);
@@ -105,6 +106,7 @@ void ae_convert_free(ae_convert *c)
     ae_model_free(c->target);
     ae_safetensors_close(c->st);
     ae_safetensors_close(c->joint);
+    for (size_t i = 0; i < 2; i++) ae_safetensors_close(c->dense[i]);
     json_decref(c->config);
     ae_arena_free(&c->arena);
     ae_free(c);

@@ -23,7 +23,7 @@ from array import array
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from folders import changed, halves, joined, layers_of, read_gguf, rows_of, shaped, turned, usual_files, \
-    write_folder  # noqa: E402
+    write_folder, write_safetensors  # noqa: E402
 
 
 class File:
@@ -976,6 +976,23 @@ def bailing2(f):
     return config, take_apart(f, layer, {"token_embd": "model.word_embeddings"}, change=change)
 
 
+def glm4v_moe(f):
+    def change(out, at, t, _):
+        experts(out, at + "mlp.experts", t)
+    layer = {**SHARED, "post_attention_norm": "post_attention_layernorm", "nextn.shared_head_norm": "shared_head.norm",
+             **{f"nextn.{x}": x for x in ("eh_proj", "enorm", "hnorm")}, "exp_probs_b.bias": "mlp.gate.e_score_correction_bias"}
+    n_rot = f["rope.dimension_count"]
+    text = common(f, "", n_shared_experts=f["expert_shared_count"], first_k_dense_replace=f["leading_dense_block_count"],
+                  norm_topk_prob=True, routed_scaling_factor=f["expert_weights_scale"], rope_parameters={
+                      "rope_type": "default", "mrope_section": [n_rot // 2 - 2, 1, 1], "rope_theta": f["rope.freq_base"],
+                      "partial_rotary_factor": n_rot / f["attention.key_length"]})
+    text["n_routed_experts"] = text.pop("num_experts")
+    tensors = take_apart(f, layer, change=change)
+    tensors = {k.replace("model.", "model.language_model.", 1): w for k, w in tensors.items()}
+    tensors["model.visual.a.weight"] = [1], array("f", [0.0])
+    return {"architectures": ["Glm4vMoeForConditionalGeneration"], "text_config": text, "vision_config": {}}, tensors
+
+
 def apertus(f):
     del f.tensors["rope_freqs.weight"]
     tensors = take_apart(f, {"attn_norm": "attention_layernorm", "ffn_norm": "feedforward_layernorm"})
@@ -987,7 +1004,31 @@ def apertus(f):
     return common(f, "ApertusForCausalLM", hidden_act="xielu"), tensors
 
 
-CASES = {"xverse": plain("XverseForCausalLM", True), "orion": plain("OrionForCausalLM"),
+def embedding_gemma(f):
+    f.extra = {f"{i}_Dense/model.safetensors": {"linear.weight": f.tensors[f"dense_{i}.weight"]} for i in (2, 3)}
+    parts = {k: w for k, w in f.tensors.items() if not k.startswith("dense_")}
+    whole, f.tensors = f.tensors, parts
+
+    def change(out, at, t, _):
+        without_one(t)
+    layer = {"post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
+             "post_ffw_norm": "post_feedforward_layernorm"}
+    tensors = {k.removeprefix("model."): w for k, w in take_apart(f, layer, change=change).items()}
+    f.tensors = whole
+    tensors["norm.weight"] = changed(tensors["norm.weight"], lambda x: x - 1)
+    f.files = {**usual_files(), "modules.json": json.dumps(
+        [{"type": "sentence_transformers.models." + x.split("_")[1], "path": x} for x in
+         ("0_Transformer", "1_Pooling", "2_Dense", "3_Dense")]), **{f"{i}_Dense/config.json": json.dumps(
+             {"activation_function": "torch.nn.modules.linear.Identity", "bias": False}) for i in (2, 3)}}
+    config = common(f, "Gemma3TextModel", hidden_activation="gelu_pytorch_tanh", sliding_window=f["attention.sliding_window"],
+                    use_bidirectional_attention=True, query_pre_attn_scalar=f["attention.key_length"],
+                    rope_local_base_freq=f["rope.freq_base_swa"])
+    del config["hidden_act"]
+    return config, tensors
+
+
+CASES = {"glm4moe": glm4v_moe, "gemma-embedding": embedding_gemma,
+         "xverse": plain("XverseForCausalLM", True), "orion": plain("OrionForCausalLM"),
          "pangu-embedded": plain("PanguEmbeddedForCausalLM"), "deepseek": plain("DeepseekForCausalLM", True),
          "stablelm": plain("StableLmForCausalLM", layer_norm_eps=1e-5, use_qkv_bias=True), "apertus": apertus,
          "bailingmoe2": bailing2, "eurobert": plain("EuroBertModel"), "llama-embed": plain("LlamaBidirectionalModel", True),
@@ -1008,10 +1049,10 @@ CASES = {"xverse": plain("XverseForCausalLM", True), "orion": plain("OrionForCau
          "llama packed": llama_nvfp4, "qwen3moe packed": qwen3moe_nvfp4}
 # the published numbers are another function of the file's, so that rounding may differ
 ROUNDED = {"minimax-m3": ("norm",), "kimi-k3": ("ssm_a",), "bailingmoe3": ("ssm_a",), "plamo2": ("norm", "ssm_a"),
-           "dots3note": ("norm",), "glm5-next": ("ssm_a",), "qwen4exp": ("norm", "ssm_a")}
+           "dots3note": ("norm",), "glm5-next": ("ssm_a",), "gemma-embedding": ("norm",), "qwen4exp": ("norm", "ssm_a")}
 # whose own tensors the test adds to, so that the source's logits are others
 OTHER = ("talkie", "graniteswitch", "apertus")
-ENCODERS = ("eurobert", "llama-embed")
+ENCODERS = ("eurobert", "llama-embed", "gemma-embedding")
 
 
 def convert(args, folder, out):
@@ -1055,7 +1096,11 @@ def check(name, args, scratch):
         text.write(" ".join(str(7 * i * i % 259) for i in range(40)))
     f = File(source)
     config, tensors = CASES[name](f)
+    for path in {**(f.files or {}), **getattr(f, "extra", {})}:
+        os.makedirs(os.path.dirname(os.path.join(folder, path)), exist_ok=True)
     write_folder(folder, config, tensors, f.files)
+    for path, t in getattr(f, "extra", {}).items():
+        write_safetensors(os.path.join(folder, path), t)
     run = convert(args, folder, out)
     assert run.returncode == 0, f"{name}: {run.stderr}"
     same = compare(name, f, out)
@@ -1067,6 +1112,8 @@ def check(name, args, scratch):
             free = key.startswith(("tokenizer.", "general.")) or key in ("attention.causal", "pooling_type")
             assert free or got.get(key, f["block_count"]) == value, f"{name}: {key} is {got.get(key)}, not {value}"
         damage(name, args, folder, scratch, config)
+    if name == "gemma-embedding":
+        check_dense(args, f, folder, out, config)
     if hasattr(f, "expected"):
         check_nvfp4(name, f, args, folder, out)
     if " packed" in name or name.startswith("t5") or name in ENCODERS:
@@ -1081,6 +1128,36 @@ def check(name, args, scratch):
     if name == "bailingmoe3":
         check_useless(name, args, folder, config, tensors, "model.layers.0.final_layernorm.weight")
     damage(name, args, folder, scratch, config)
+
+
+def check_dense(args, f, folder, out, config):
+    """Dense layers that a file cannot express, or that are damaged."""
+    os.remove(out)
+    write_folder(folder, config, None, {})
+    first, wide = "2_Dense/model.safetensors", f["dense_2_feat_out"]
+    modules = json.loads(f.files["modules.json"])
+
+    def refused(*parts):
+        run = convert(args, folder, out)
+        assert run.returncode == 3 and all(p in run.stderr for p in parts) and not os.path.exists(out), run.stderr
+    for bad, part in (({}, "linear.weight"), ({"linear.weight": ([wide * 64], array("f", [1] * wide * 64))}, "matrix"),
+                      ({"linear.weight": ([wide, 63], array("f", [1] * wide * 63))}, "is [96, 63]"),
+                      ({"linear.weight": ([wide + 1, 64], array("f", [1] * (wide + 1) * 64))}, "second dense layer"),
+                      ({"linear.weight": ([wide, 64], array("i", [1] * wide * 64))}, "floats"),
+                      ({**f.extra[first], "linear.bias": ([wide], array("f", [1] * wide))}, "neither a bias")):
+        write_safetensors(os.path.join(folder, first), bad)
+        refused(part)
+    write_safetensors(os.path.join(folder, first), f.extra[first])
+    for name, text, part in (
+            ("2_Dense/config.json", '{"activation_function": "torch.nn.modules.activation.Tanh"}', "an activation"),
+            ("2_Dense/config.json", "{", "2_Dense/config.json"), ("modules.json", json.dumps(modules[:3]), "one dense layer"),
+            ("modules.json", json.dumps([*modules, modules[3]]), "more than two"),
+            ("modules.json", json.dumps([*modules[:3], {**modules[3], "path": "4_Dense"}]), "4_Dense")):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+        refused(part)
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(f.files[name])
 
 
 def check_useless(name, args, folder, config, tensors, useless):

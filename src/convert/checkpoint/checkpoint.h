@@ -121,6 +121,7 @@ struct ae_convert {
     ae_convert_model model;
     const char *decision_config; /* name of the file about Laya's or Julia's decision head, which implies folders encoder/ and
                                   * tokenizer/; NULL: none */
+    ae_safetensors *dense[2]; /* the dense layers after the pooling; NULL: none */
     ae_safetensors *joint; /* the decision head's file; NULL: none */
 };
 
@@ -227,7 +228,10 @@ bool ae_convert_scaled_nvfp4(const ae_st_tensor *t, uint64_t first, uint8_t *blo
 aerie_status ae_convert_model_keys(const ae_convert *c, ae_gguf_writer *w);
 /* Plans the tensors that the rotation needs. */
 aerie_status ae_convert_plan_rope(ae_convert *c);
-/* encoder.c: reads how sentence-transformers pools; *pooling is unchanged if the folder has no such setting. */
+/* encoder.c: finds the folder of sentence-transformers' module number `nth` whose type ends like this, "" or with a slash;
+ * `name` is unchanged if there is none. */
+aerie_status ae_convert_find_module(const ae_convert *c, const char *end, uint32_t nth, char name[256], bool *found);
+/* Reads how sentence-transformers pools; *pooling is unchanged if the folder has no such setting. */
 aerie_status ae_convert_read_pooling(const ae_convert *c, ae_pooling *pooling);
 /* Writes the keys tokenizer.* from the folder's files, for n_vocab tokens. */
 aerie_status ae_convert_put_vocab(const ae_convert *c, ae_gguf_writer *w);

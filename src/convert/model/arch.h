@@ -201,6 +201,10 @@ aerie_status ae_convert_begin_clef(ae_convert *c);
 aerie_status ae_convert_finish_clef(ae_convert *c);
 aerie_status ae_convert_keys_clef(ae_convert_keys *k, const ae_convert *c);
 
+/* dense.c */
+aerie_status ae_convert_finish_dense(ae_convert *c);
+aerie_status ae_convert_keys_dense(ae_convert_keys *k, const ae_convert *c);
+
 /* modern.c */
 aerie_status ae_convert_begin_modern(ae_convert *c);
 aerie_status ae_convert_keys_modern(ae_convert_keys *k, const ae_convert *c);

@@ -121,27 +121,28 @@ static const ae_convert_family families[] = {
 
 /* ---- Detecting -------------------------------------------------------------------------------------- */
 
-/* Finds the folder of the setting: the one that modules.json names, or the usual one. */
-static aerie_status find_pooling(const ae_convert *c, char name[256])
+aerie_status ae_convert_find_module(const ae_convert *c, const char *end, uint32_t nth, char name[256], bool *found)
 {
     char *text = NULL, *path = ae_convert_path_in(c, "modules.json");
+    const size_t n_end = strlen(end);
     size_t n = 0, i;
     json_t *modules = NULL, *module;
     aerie_status status = path ? AERIE_OK : ae_convert_no_memory(c, "a path");
+    *found = false;
     if (path && ae_file_exists(path)) status = ae_convert_read_text(c, path, &text, &n);
     if (text) modules = json_loadb(text, n, 0, NULL);
     if (text && !json_is_array(modules))
         status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is not a JSON array", path);
-    snprintf(name, 256, "1_Pooling/config.json");
     json_array_foreach(modules, i, module) {
         const char *type = json_string_value(json_object_get(module, "type")), *in;
         const size_t n_type = type ? strlen(type) : 0;
-        if (n_type < 7 || strcmp(type + n_type - 7, "Pooling")) continue;
+        if (n_type < n_end || strcmp(type + n_type - n_end, end) || nth--) continue;
         in = json_string_value(json_object_get(module, "path"));
-        if (!in || strlen(in) > 200)
-            status = ae_fail(c->error, AERIE_ERROR_FORMAT,
-                             "%s: the 'path' of \"%.40s\" must be the name of a folder", path, type);
-        else snprintf(name, 256, "%s%sconfig.json", in, *in ? "/" : "");
+        *found = in && strlen(in) < 200;
+        if (*found) snprintf(name, 256, "%s%s", in, *in ? "/" : "");
+        else
+            status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: the 'path' of \"%.40s\" must be the name of a folder", path,
+                             type);
         break;
     }
     json_decref(modules);
@@ -159,9 +160,11 @@ aerie_status ae_convert_read_pooling(const ae_convert *c, ae_pooling *pooling)
                  {"pooling_mode_lasttoken", "lasttoken", AE_POOLING_LAST}};
     static const char *const others[] = {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
                                          "pooling_mode_weightedmean_tokens"};
-    char file[256];
+    char in[256] = "1_Pooling/", file[272];
+    bool found;
     json_t *json;
-    AE_TRY(find_pooling(c, file));
+    AE_TRY(ae_convert_find_module(c, "Pooling", 0, in, &found));
+    snprintf(file, sizeof file, "%sconfig.json", in);
     AE_TRY(ae_convert_read_json(c, file, &json));
     const char *mode = json_string_value(json_object_get(json, "pooling_mode")); /* a name, since sentence-transformers 5 */
     uint32_t n = 0, n_known = 0;

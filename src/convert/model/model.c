@@ -225,6 +225,8 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
     if (!c->layer) c->layer = json_object_get(c->config, "llm_config");
     if (!json_is_object(c->layer)) c->layer = NULL;
     class = text_class(c, class, c->layer);
+    if (strcmp(class, "Gemma3TextModel") == 0 && json_is_true(ae_convert_value(c, "use_bidirectional_attention")))
+        class = "EmbeddingGemmaModel";
     c->arch = find_arch(class);
     if (!c->arch) return fail_unknown(c, class);
     const char *text = json_string_value(json_object_get(json_object_get(c->config, "text_config"), "model_type"));
