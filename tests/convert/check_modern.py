@@ -277,6 +277,10 @@ def check_judge(args, case, folder, out):
     case.write(folder, tensors={**case.published, "classifier.weight": ([2, 64], array("f", [1] * 128)),
                                 "classifier.bias": ([2], array("f", [1] * 2))})
     refused(args, case, folder, out, "several labels", "--skip classifier")
+    for name in ("head.dense.weight", "head.norm.weight", "classifier.bias"):
+        case.write(folder, tensors=without(case.published, name))
+        refused(args, case, folder, out, name, "--skip classifier")
+    case.write(folder)
     run = convert(args, folder, out, "--skip", "classifier")
     assert run.returncode == 0, run.stderr
     keys, got = read_gguf(out, raw=True)

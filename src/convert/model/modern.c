@@ -82,11 +82,16 @@ static void pass_over(ae_convert *c, const char *const *starts, size_t n)
 
 static aerie_status check_classifier(const ae_convert *c, const ae_st_tensor *t)
 {
+    static const char *const needed[] = {"head.dense.weight", "head.norm.weight", "classifier.bias"};
     const char *act = ae_convert_text(c, "classifier_activation");
     if (t->n_dims != 2 || t->shape[0] != 1)
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
                        "%s: the classifier has several labels; rerankers have one, and --skip "
                        "classifier makes a file without it", c->path);
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) /* a file without them would be another kind of reranker */
+        if (!ae_convert_look(c, needed[i]))
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing; the classifier needs it, and --skip "
+                           "classifier makes a file without both", c->path, needed[i]);
     if (!act || strncmp(act, "gelu", 4) == 0) return AERIE_OK;
     return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'classifier_activation' is \"%.40s\"; gelu is supported",
                    c->config_path, act);
