@@ -294,6 +294,11 @@ def check_vocabulary(args, case, folder, out):
     refused(args, case, folder, out, "tokenizer.json")
     case.write(folder, files={**case.files, "tokenizer.json": "{"})
     refused(args, case, folder, out, at + "tokenizer.json")
+    other = json.loads(case.files["tokenizer.json"])
+    other["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+    other["decoder"] = None # mmBERT's kind
+    case.write(folder, files={**case.files, "tokenizer.json": json.dumps(other)})
+    refused(args, case, folder, out, "no byte-level BPE")
     names = json.loads(case.files["tokenizer_config.json"])
     for key in ("cls_token", "sep_token"):
         case.write(folder, files={**case.files, "tokenizer_config.json": json.dumps(without(names, key))})

@@ -337,6 +337,10 @@ static aerie_status put_all(const ae_convert *c, ae_gguf_writer *out, ae_convert
     if (f->tokenizer && !json_object_size(json_object_get(json_object_get(f->tokenizer, "model"), "vocab")) && !unigram)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tokenizer.json has no tokens ('model', 'vocab'): fetch it again",
                        c->path);
+    if (f->tokenizer && strcmp(c->arch->arch, "modern-bert") == 0 && !is_byte_level(f->tokenizer))
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: the tokenizer is no byte-level BPE (mmBERT and the multilingual granite-embedding-r2 have such "
+                       "ones); a ModernBERT with it cannot be converted, but a GGUF file of it can be run", c->path);
     char *path = ae_convert_path_in(c, "tiktoken.model");
     if (!path) return ae_convert_no_memory(c, "a path");
     const bool ranks = !f->tokenizer && ae_file_exists(path);
