@@ -274,6 +274,28 @@ class Basic(unittest.TestCase):
         self.assertNotIn("k", self.ask(chat("q", max_tokens=60, temperature=2, logit_bias={str(token): -100},
                                             ignore_eos=True)).json["choices"][0]["message"]["content"])
 
+    def test_logit_bias_by_text(self):
+        """A text stands for its tokens, as in llama.cpp; digits are an id as a key, and a text in a pair."""
+        def said(bias, **fields):
+            a = self.ask(chat("q", max_tokens=60, logit_bias=bias, ignore_eos=True, **fields))
+            return a.json["choices"][0]["message"]["content"]
+        self.assertEqual(said({"k": 100}), "k" * 60)
+        self.assertEqual(said([["7", 100]]), "7" * 60)
+        self.assertFalse(set(said({"kxz": False}, temperature=2, seed=3)) & set("kxz"))
+        self.assertFalse(set(said([["kxz", -100]], temperature=2, seed=3)) & set("kxz"))
+        self.assertEqual(self.ask(chat("q", logit_bias={"y" * 4097: 1}), 400).json["error"]["param"], "logit_bias")
+
+    def test_samplers_as_letters(self):
+        """As llama.cpp's clients write the steps; n_cmpl is llama.cpp's name of n."""
+        body = chat("q", max_tokens=20, temperature=1.5, seed=9, top_k=40, top_p=0.9)
+        names = self.ask({**body, "samplers": ["top_k", "top_p", "temperature"]}).json["choices"][0]["message"]
+        self.assertEqual(self.ask({**body, "samplers": "kpt"}).json["choices"][0]["message"], names)
+        self.assertNotEqual(self.ask({**body, "samplers": "t"}).json["choices"][0]["message"], names)
+        self.assertEqual(len(self.ask({**body, "n_cmpl": 2}).json["choices"]), 2)
+        self.ask({**body, "post_sampling_probs": True})
+        a = self.ask({**body, "post_sampling_probs": True, "n_probs": 2}, 400)
+        self.assertEqual(a.json["error"]["param"], "post_sampling_probs")
+
     def test_content_parts_and_roles(self):
         plain = self.s.post("/apply-template",
                             {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "a\nb"}]})
@@ -310,7 +332,8 @@ class Basic(unittest.TestCase):
                              ("top_k", huge), ("max_tokens", 0), ("max_tokens", -3), ("max_tokens", [1]), ("n", 0), ("n", 4),
                              ("n", 10**6), ("seed", "x"), ("seed", 1.5), ("stop", 3), ("stop", ["a", 2]), ("stop", ["x"] * 65),
                              ("stop", "y" * 5000), ("logprobs", "yes"), ("top_logprobs", 1000), ("logit_bias", [1]),
-                             ("logit_bias", {"x": 1}), ("logit_bias", {"9999": 1}), ("stream", "true"), ("stream_options", 1),
+                             ("logit_bias", {"": 1}), ("logit_bias", {"9999": 1}), ("samplers", "k?"), ("stream", "true"),
+                             ("stream_options", 1),
                              ("response_format", "json"), ("response_format", {"type": "xml"}),
                              ("response_format", {"type": "json_schema"}), ("grammar", 1), ("grammar", "root ::= ("),
                              ("tools", {}),

@@ -114,6 +114,7 @@ typedef struct field_row {
 static const field_row rows[] = {
     {"stream", FIELD_BOOL, AT(stream), 0, 0},
     {"n", FIELD_U32, AT(n), 1, 128}, /* and --max-n */
+    {"n_cmpl", FIELD_U32, AT(n), 1, 128},
     {"max_tokens", FIELD_TOKENS, AT(n_predict), 0, INT32_MAX},
     {"max_completion_tokens", FIELD_TOKENS, AT(n_predict), 0, INT32_MAX},
     {"n_predict", FIELD_TOKENS, AT(n_predict), 0, INT32_MAX},
@@ -236,60 +237,101 @@ static bool ask_stops(serve_ask *ask, const json_t *value, const char *field, se
     return true;
 }
 
-static bool add_bias(serve_ask *ask, double token, const json_t *v, serve_error *error)
+/* Biases the n tokens. */
+static bool add_bias(serve_ask *ask, size_t *capacity, const int32_t *tokens, size_t n, const json_t *v, serve_error *error)
 {
     double bias = json_number_value(v);
     if (json_is_false(v)) bias = -INFINITY; /* llama.cpp: never */
     else if (!json_is_number(v)) return wrong_kind(error, "logit_bias", "numbers by token", v);
-    if (!(token >= 0 && token < ask->model->models.info.n_vocab) || token != floor(token))
-        return serve_fail(error, 400, "logit_bias", "'logit_bias' has a token %g; the model has tokens 0 to %u", token,
-                          (unsigned)ask->model->models.info.n_vocab - 1);
     if (bias <= -100) bias = -INFINITY; /* -100 bans a token, as in OpenAI's API */
-    ask->bias[ask->n_bias++] = (aerie_logit_bias){(int32_t)token, (float)bias};
+    if (n > MAX_BIAS - ask->n_bias)
+        return serve_fail(error, 400, "logit_bias", "'logit_bias' may hold %d tokens at most", MAX_BIAS);
+    for (size_t i = 0; i < n; i++) {
+        aerie_logit_bias *grown = app_grow(ask->bias, ask->n_bias, capacity, sizeof *grown);
+        if (!grown) return serve_fail_memory(error);
+        ask->bias = grown;
+        ask->bias[ask->n_bias++] = (aerie_logit_bias){tokens[i], (float)bias};
+    }
     return true;
 }
 
-/* Reads {"15043": 1} or [[15043, 1], ["15043", false]]. */
+static bool add_bias_id(serve_ask *ask, size_t *capacity, double token, const json_t *v, serve_error *error)
+{
+    if (!(token >= 0 && token < ask->model->models.info.n_vocab) || token != floor(token))
+        return serve_fail(error, 400, "logit_bias", "'logit_bias' has a token %g; the model has tokens 0 to %u", token,
+                          (unsigned)ask->model->models.info.n_vocab - 1);
+    return add_bias(ask, capacity, &(int32_t){(int32_t)token}, 1, v, error);
+}
+
+static bool add_bias_text(serve_ask *ask, size_t *capacity, const char *text, size_t n, const json_t *v, serve_error *error)
+{
+    int32_t *tokens;
+    size_t n_tokens;
+    if (!n) return serve_fail(error, 400, "logit_bias", "'logit_bias' has an empty text");
+    if (!serve_ask_tokenize(ask, text, n, false, false, "logit_bias", &tokens, &n_tokens, error)) return false;
+    const bool ok = add_bias(ask, capacity, tokens, n_tokens, v, error);
+    aerie_free(tokens);
+    return ok;
+}
+
+/* Reads {"15043": 1} or [[15043, 1]]; a text instead of an id stands for all of its tokens, as in llama.cpp. */
 static bool read_bias(serve_ask *ask, const json_t *value, serve_error *error)
 {
     const char *key;
     json_t *v;
+    size_t capacity = 0;
     if (!value) return true;
     const size_t n = json_is_object(value) ? json_object_size(value) : json_array_size(value);
     if (!json_is_object(value) && !json_is_array(value)) return wrong_kind(error, "logit_bias", "an object or a list", value);
     if (n > MAX_BIAS) return serve_fail(error, 400, "logit_bias", "'logit_bias' may hold %d tokens; found %zu", MAX_BIAS, n);
-    if (n && !(ask->bias = calloc(n, sizeof *ask->bias))) return serve_fail_memory(error);
     json_object_foreach((json_t *)value, key, v)
     {
         char *end;
         const double token = app_number(key, &end);
-        if (!*key || *end) return serve_fail(error, 400, "logit_bias", "'logit_bias': '%.40s' is not the id of a token", key);
-        if (!add_bias(ask, token, v, error)) return false;
+        if (!(*key && !*end ? add_bias_id(ask, &capacity, token, v, error)
+                            : add_bias_text(ask, &capacity, key, strlen(key), v, error)))
+            return false;
     }
     for (size_t i = 0; i < json_array_size(value); i++) {
-        const json_t *pair = json_array_get(value, i), *token = json_array_get(pair, 0);
-        if (!json_is_array(pair) || json_array_size(pair) != 2 || !json_is_number(token))
-            return serve_fail(error, 400, "logit_bias", "'logit_bias' must hold pairs of a token's id and a number");
-        if (!add_bias(ask, json_number_value(token), json_array_get(pair, 1), error)) return false;
+        const json_t *pair = json_array_get(value, i), *token = json_array_get(pair, 0), *by = json_array_get(pair, 1);
+        if (!json_is_array(pair) || json_array_size(pair) != 2 || !(json_is_number(token) || json_is_string(token)))
+            return serve_fail(error, 400, "logit_bias", "'logit_bias' must hold pairs of a token's id or a text and a number");
+        if (!(json_is_number(token)
+                  ? add_bias_id(ask, &capacity, json_number_value(token), by, error)
+                  : add_bias_text(ask, &capacity, json_string_value(token), json_string_length(token), by, error)))
+            return false;
     }
     return true;
 }
 
+/* Returns the sampler that item i of a list names, or letter i of a text; its name is *name. AERIE_SAMPLER_END: none. */
+static aerie_sampler sampler_at(const json_t *list, size_t i, const char **name, char letter[2])
+{
+    aerie_sampler sampler = AERIE_SAMPLER_END;
+    *name = json_string_value(json_array_get(list, i));
+    if (!json_is_string(list)) return *name && aerie_sampler_parse(*name, &sampler) ? sampler : AERIE_SAMPLER_END;
+    letter[0] = json_string_value(list)[i];
+    *name = letter;
+    for (int k = AERIE_SAMPLER_END + 1; aerie_sampler_letter((aerie_sampler)k); k++)
+        if (aerie_sampler_letter((aerie_sampler)k) == letter[0]) return (aerie_sampler)k;
+    return AERIE_SAMPLER_END;
+}
+
+/* Reads a list of names, or a text of llama.cpp's letters ("edskypmxt"). */
 static bool read_samplers(serve_ask *ask, const json_t *object, serve_error *error)
 {
-    const json_t *list = NULL;
-    if (json_is_string(json_object_get(object, "samplers")))
-        return serve_fail(error, 400, "samplers", "'samplers' must be a list of names");
-    if (!serve_get_list(object, "samplers", &list, error)) return false;
-    if (!list) return true;
+    const json_t *list = json_object_get(object, "samplers");
+    if (!json_is_string(list) && !serve_get_list(object, "samplers", &list, error)) return false;
+    if (!list || json_is_null(list)) return true;
+    const size_t n_names = json_is_string(list) ? strlen(json_string_value(list)) : json_array_size(list);
     size_t n = 0;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *name = json_string_value(json_array_get(list, i));
-        aerie_sampler sampler;
+    for (size_t i = 0; i < n_names; i++) {
+        char letter[2] = "";
+        const char *name;
+        const aerie_sampler sampler = sampler_at(list, i, &name, letter);
         if (name && strcmp(name, "infill") == 0) continue; /* llama.vim names it; llama.cpp's rule for the end of the filled
                                                             * text */
-        if (!name || !aerie_sampler_parse(name, &sampler))
-            return serve_fail(error, 400, "samplers", "'samplers' has an unknown step '%.40s'", name ? name : "");
+        if (!sampler) return serve_fail(error, 400, "samplers", "'samplers' has an unknown step '%.40s'", name ? name : "");
         if (n + 1 >= AERIE_MAX_SAMPLERS) return serve_fail(error, 400, "samplers", "'samplers' has too many steps");
         ask->sampling.samplers[n++] = sampler;
     }
@@ -324,7 +366,8 @@ static bool check_unsupported(const json_t *object, serve_kind kind, serve_error
     static const char *const fields[] = {
         "audio",        "modalities",      "image_data",     "suffix",    "guided_regex",     "best_of",
         "prediction",   "multimodal_data", "stop_token_ids", "bad_words", "use_beam_search",  "web_search_options",
-        "chat_template", "min_tokens",     "truncate_prompt_tokens", "allowed_token_ids", "prompt_logprobs"};
+        "chat_template", "min_tokens",     "truncate_prompt_tokens", "allowed_token_ids", "prompt_logprobs",
+        "post_sampling_probs"};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         const json_t *v = serve_get(object, fields[i]);
         if (!v || (json_is_array(v) && !json_array_size(v)) || json_is_false(v)) continue;
@@ -332,6 +375,7 @@ static bool check_unsupported(const json_t *object, serve_kind kind, serve_error
         if (json_is_string(v) && !json_string_length(v)) continue;
         if (strcmp(fields[i], "best_of") == 0 && json_number_value(v) == 1) continue;
         if (strcmp(fields[i], "prediction") == 0) continue; /* only a hint, so it may be ignored */
+        if (strcmp(fields[i], "post_sampling_probs") == 0 && !(json_number_value(serve_get(object, "n_probs")) > 0)) continue;
         if (strcmp(fields[i], "suffix") == 0 && kind == SERVE_KIND_TEXT) continue;
         if (strcmp(fields[i], "modalities") == 0 && json_array_size(v) == 1 && json_is_string(json_array_get(v, 0)) &&
             strcmp(json_string_value(json_array_get(v, 0)), "text") == 0)
