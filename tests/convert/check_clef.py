@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Clef folders, converted: a trunk of Qwen 3.5 with a joint decision head beside it (docs/decisions.md).
+"""Clef folders, converted: a trunk of Qwen 3.5 with a joint decision head beside it (docs/decisions.md). OpenJev's folders:
+such a trunk alone, and helper/shim.py.
 
     check_clef.py AERIE MKARCH [--keep FOLDER] [--mutants N]
 
@@ -196,6 +197,27 @@ def refused(args, folder, out, *parts):
     assert ok and all(p in text for p in parts), f"{parts}: status {run.returncode}: {text}"
 
 
+def check_openjev(args, folder, out, config, trunk, tensors):
+    """The trunk as a language model, with the prompt and the temperatures of the answers."""
+    write(folder, config, None, trunk, None)
+    run = convert(args, folder, out, "--outtype", "f32")
+    assert run.returncode == 3 and "nextn" in run.stderr, run.stderr # Qwen 3.5's MTP tensors are read, and the toy's are none
+    os.mkdir(os.path.join(folder, "helper"))
+    shim = os.path.join(folder, "helper", "shim.py")
+    open(shim, "w", encoding="utf-8").close()
+    run = convert(args, folder, out, "--outtype", "f32")
+    assert run.returncode == 0, run.stderr
+    keys, got = read_gguf(out)
+    compare(got, {n: t for n, t in tensors.items() if not n.startswith(("dec", "token_types"))})
+    assert keys["general.architecture"] == "qwen35" and keys["qwen35.decision.type"] == "openjev"
+    temperatures = [keys["qwen35.decision.temperature." + x] for x in ("choice", "score", "noul")]
+    assert temperatures == [f32(0.85), f32(0.85), f32(0.85 * 1.829074)], temperatures
+    for part in ("letters[loop.index0]", "{{ image }}", "Answer with the letter of the best option only."):
+        assert part in keys["tokenizer.chat_template.systemone"], part
+    os.remove(out)
+    os.remove(shim)
+
+
 def check_damage(args, folder, out, config, of_head, head):
     """One sentence each, with the name of the file."""
     file, settings = "joint_head.safetensors", "joint_head_config.json"
@@ -277,6 +299,7 @@ def main():
         check_keys(got_keys, keys)
         check_types(args, folder, out, tensors)
         os.remove(out)
+        check_openjev(args, folder, out, config, trunk, tensors)
         if not args.keep:
             check_damage(args, folder, out, config, of_head, head)
         print(f"clef: {len(tensors)} tensors, {len(keys)} keys")

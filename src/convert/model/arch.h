@@ -194,12 +194,15 @@ aerie_status ae_convert_keys_talkie(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_talkie(ae_convert *c, uint32_t layer);
 
 /* decision.c */
-extern const char ae_convert_systemone_clef[];
+extern const char ae_convert_systemone_clef[], ae_convert_systemone_openjev[];
 /* Finds whether the folder has a decision head. IO: it has only one of the head's two files. */
 aerie_status ae_convert_has_decision(ae_convert *c, bool *has);
+/* Tells whether the folder is OpenJev's. MEMORY. */
+aerie_status ae_convert_is_openjev(ae_convert *c, bool *is);
 aerie_status ae_convert_begin_clef(ae_convert *c);
 aerie_status ae_convert_finish_clef(ae_convert *c);
 aerie_status ae_convert_keys_clef(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_keys_openjev(ae_convert_keys *k, const ae_convert *c);
 
 /* dense.c */
 aerie_status ae_convert_finish_dense(ae_convert *c);

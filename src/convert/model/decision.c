@@ -1,5 +1,6 @@
-/* decision.c - the joint decision head of Clef (docs/decisions.md): reads joint_head_config.json and joint_head.safetensors
- * beside the trunk, and plans the tensors and keys that model/bind_decision.c reads.
+/* decision.c - decision models made of Qwen 3.5 (docs/decisions.md). Clef has a joint head: joint_head_config.json and
+ * joint_head.safetensors beside the trunk are read, and the tensors and keys planned that model/bind_decision.c reads. OpenJev,
+ * whose folder has helper/shim.py, is a language model with a prompt and temperatures of its own.
  *
  * Owns nothing: the head's file belongs to the conversion. The head's tensors stand in the list of all tensors as
  * "joint_head.NAME". Every shape is checked here, against the trunk's width and the head's own.
@@ -332,5 +333,43 @@ aerie_status ae_convert_keys_clef(ae_convert_keys *k, const ae_convert *c)
     ae_convert_put_u32(k, "decision.block_count", d->n_blocks - d->n_routing);
     ae_convert_put_u32(k, "decision.head_count", d->n_heads);
     ae_convert_put_f32(k, "attention.layer_norm_epsilon", 1e-5); /* torch.nn.LayerNorm's */
+    return k->status;
+}
+
+/* ---- OpenJev -------------------------------------------------------------------------------------------- */
+
+/* The prompt with which OpenJev was trained: the answer is the letter of an option. */
+const char ae_convert_systemone_openjev[] =
+    "{% macro text(v) %}{{ v if v is string else v | tojson }}{% endmacro %}"
+    "{% set letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz' %}"
+    "{{ \"<|im_start|>user\\n\" }}{% for image in images %}{{ image }}{% endfor %}"
+    "{% if images %}{{ \"The screenshot shows the current screen.\\n\" }}{% endif %}"
+    "{{ \"State:\\n\" }}{{ text(state) }}{{ \"\\n\\nQuestion: \" }}{{ text(instructions) }}"
+    "{% if type == 'score' %}{{ \" Rate along the ordered levels below (lowest first).\" }}{% endif %}"
+    "{{ \"\\nOptions:\\n\" }}"
+    "{% for o in options %}[{{ letters[loop.index0] }}] "
+    "{% if type != 'noul' %}{{ o.key }}: {% if o.description %}{{ text(o.description) }}{% endif %}"
+    "{% elif o.key == 'true' %}yes: {% if o.description %}{{ text(o.description) }}{% else %}The statement is true.{% endif %}"
+    "{% else %}no: {% if o.description %}{{ text(o.description) }}{% else %}The statement is false.{% endif %}{% endif %}"
+    "{{ \"\\n\" }}{% endfor %}"
+    "{{ \"\\nAnswer with the letter of the best option only.<|im_end|>\\n<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n\" "
+    "}}";
+
+aerie_status ae_convert_is_openjev(ae_convert *c, bool *is)
+{
+    const char *path;
+    AE_TRY(path_of(c, "helper/shim.py", &path));
+    *is = ae_file_exists(path);
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_keys_openjev(ae_convert_keys *k, const ae_convert *c)
+{
+    static const double temperature = 0.85, of_noul = 1.829074; /* of the checkpoint's helper; the second is a factor */
+    AE_TRY(ae_convert_keys_delta(k, c));
+    ae_convert_put_text(k, "decision.type", "openjev");
+    ae_convert_put_f32(k, "decision.temperature.choice", temperature);
+    ae_convert_put_f32(k, "decision.temperature.score", temperature);
+    ae_convert_put_f32(k, "decision.temperature.noul", temperature * of_noul);
     return k->status;
 }

@@ -210,9 +210,11 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
     const json_t *classes = json_object_get(c->config, "architectures");
     const char *class = json_string_value(json_is_array(classes) ? json_array_get(classes, 0) : classes);
-    bool decides = false;
+    bool decides = false, answers = false; /* by a joint head; by letters */
     *mine = (class || c->config) && is_model(c);
     if (*mine) AE_TRY(ae_convert_has_decision(c, &decides));
+    if (*mine && class && strcmp(class, "Qwen3_5ForConditionalGeneration") == 0) AE_TRY(ae_convert_is_openjev(c, &answers));
+    if (answers) class = "OpenJevModel";
     if (decides) class = "ClefModel";
     if (c->decision_config) class = "ModernBertDecisionModel";
     if (*mine && !class)
