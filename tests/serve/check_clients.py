@@ -108,8 +108,10 @@ class Clients(unittest.TestCase):
         self.assertIn(made.parsed_output.a, (1, 2))
         either = c.messages.parse(model="m", max_tokens=400, messages=MESSAGES, output_format=Made, tools=[tool])
         self.assertTrue(either.stop_reason == "tool_use" or either.parsed_output.a in (1, 2))
+        warmed = c.messages.create(model="m", max_tokens=0, messages=MESSAGES) # computes the prompt alone
+        self.assertEqual((warmed.content, warmed.stop_reason), ([], "max_tokens"))
         with self.assertRaises(anthropic.BadRequestError):
-            c.messages.create(model="m", max_tokens=0, messages=MESSAGES)
+            c.messages.create(model="m", max_tokens=-3, messages=MESSAGES)
         with self.assertRaises(anthropic.AuthenticationError):
             anthropic.Anthropic(base_url=self.url, api_key="wrong", max_retries=0).messages.create(**ask)
 

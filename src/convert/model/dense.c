@@ -15,7 +15,7 @@ static bool is_float(const ae_st_tensor *t)
 /* Returns the weights of a dense layer. UNSUPPORTED: it has a bias or an activation, which the file cannot express. */
 static aerie_status take(ae_convert *c, uint32_t i, const char *in, const ae_st_tensor **t)
 {
-    char name[272];
+    char name[320]; /* `in` has up to 255 bytes */
     json_t *json;
     snprintf(name, sizeof name, "%sconfig.json", in);
     AE_TRY(ae_convert_read_json(c, name, &json));
