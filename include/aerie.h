@@ -384,7 +384,7 @@ typedef enum aerie_sampler {
 AERIE_API const char *aerie_sampler_name(aerie_sampler sampler);
 /* Returns the step's letter, in the same order: 'e', 'd', 's', 'k', 'y', 'p', 'm', 'x', 't'. 0 for END and unknown values. */
 AERIE_API char aerie_sampler_letter(aerie_sampler sampler);
-/* Also knows llama.cpp's other spellings ("top-k", "nucleus", "temp" ...). Returns false for an unknown name. */
+/* Also knows the letters and llama.cpp's other spellings ("top-k", "temp" ...). Returns false for an unknown name. */
 AERIE_API bool aerie_sampler_parse(const char *name, aerie_sampler *sampler);
 
 typedef struct aerie_logit_bias {

@@ -74,10 +74,9 @@ static int settle_letters(app_options *options)
     int bad = APP_DONE;
     options->sampling.samplers[0] = AERIE_SAMPLER_END;
     for (const char *p = options->sampler_seq; *p && !bad; p++) {
-        int i = AERIE_SAMPLER_END + 1;
-        while (aerie_sampler_letter((aerie_sampler)i) && aerie_sampler_letter((aerie_sampler)i) != *p) i++;
-        if (!aerie_sampler_letter((aerie_sampler)i)) bad = wrong_sampler("--sampling-seq", p, 1);
-        else bad = add_sampler(options, &n, (aerie_sampler)i, "--sampling-seq");
+        aerie_sampler sampler;
+        if (!aerie_sampler_parse((const char[]){*p, '\0'}, &sampler)) bad = wrong_sampler("--sampling-seq", p, 1);
+        else bad = add_sampler(options, &n, sampler, "--sampling-seq");
     }
     return bad;
 }

@@ -35,12 +35,13 @@ char aerie_sampler_letter(aerie_sampler sampler)
 bool aerie_sampler_parse(const char *name, aerie_sampler *sampler)
 {
     if (!name || !sampler) return false;
-    for (size_t i = AERIE_SAMPLER_END + 1; i < N_NAMES; i++)
-        for (size_t k = 0; k < 4 && names[i].names[k]; k++)
-            if (!strcmp(names[i].names[k], name)) {
-                *sampler = (aerie_sampler)i;
-                return true;
-            }
+    for (size_t i = AERIE_SAMPLER_END + 1; i < N_NAMES; i++) {
+        bool found = names[i].letter == name[0] && !name[1];
+        for (size_t k = 0; !found && k < 4 && names[i].names[k]; k++) found = !strcmp(names[i].names[k], name);
+        if (!found) continue;
+        *sampler = (aerie_sampler)i;
+        return true;
+    }
     return false;
 }
 

@@ -204,14 +204,14 @@ static aerie_status take_chunks(const aerie_embedder *e, const aerie_chunk *chun
     const ae_model *m = e->model->model;
     const uint32_t n_ctx = e->options.n_ctx;
     size_t n = 0;
-    for (size_t i = 0; i < n_chunks && n <= n_ctx; i++) {
-        const bool fits = chunks[i].n_tokens <= n_ctx && chunks[i].n_rows <= n_ctx;
-        n += fits ? chunks[i].n_tokens + chunks[i].n_rows : (size_t)n_ctx + 1;
+    for (size_t i = 0; i < n_chunks; i++) {
+        const size_t own = chunks[i].n_tokens ? chunks[i].n_tokens : chunks[i].n_rows; /* that it has one is checked below */
+        n = own > SIZE_MAX - n ? SIZE_MAX : n + own;
     }
     if (!n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the text has no tokens");
     if (n > n_ctx)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "the text has more tokens and rows of images than the %u that are possible "
-                       "with this model and context (-c)", n_ctx);
+        return ae_fail(error, AERIE_ERROR_LIMIT, "the text has %zu tokens and rows of images; at most %u are possible with "
+                       "this model and context (-c)", n, n_ctx);
     ae_media_table *table = ae_media_table_create(); /* ids need not outlive the text */
     if (!table) return ae_fail_memory(error, "the images of a text", 0);
     aerie_status status = ae_media_prompt_make(text, table, chunks, n_chunks, &m->hparams, n_ctx + 1, error);
@@ -253,6 +253,7 @@ aerie_status aerie_embedder_decide(aerie_embedder *embedder, const aerie_chunk *
 {
     AE_NEED(embedder, error);
     AE_NEED_IF(n_chunks, chunks, error);
+    AE_NEED_IF(n_chunks, spans, error);
     AE_NEED_IF(n_scores, scores, error);
     AE_TRY(ae_session_check_fork(ae_embedder_pool(embedder->embedder), "embedder", error));
     const ae_model *m = embedder->model->model;
@@ -260,7 +261,6 @@ aerie_status aerie_embedder_decide(aerie_embedder *embedder, const aerie_chunk *
     if (!m->decision)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: the model has no decision head", ae_gguf_path(m->gguf));
     aerie_status status = take_chunks(embedder, chunks, n_chunks, &text, error);
-    if (status == AERIE_OK && !spans) status = ae_fail(error, AERIE_ERROR_ARGUMENT, "spans is NULL");
     if (status == AERIE_OK) status = decide(embedder, &text, spans, scores, n_scores, error);
     ae_media_prompt_free(&text);
     return status;

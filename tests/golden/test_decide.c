@@ -360,8 +360,8 @@ static void test_refused(void **state)
     refused(DECIDE_TOKENS(((const int32_t[]){5, -1}), ((const uint8_t[]){1, 4}), 2, 1), AERIE_ERROR_ARGUMENT, &error, "is -1");
     static int32_t many[MKARCH_CTX + 1];
     static uint8_t spans[MKARCH_CTX + 1] = {1, 4};
-    refused(DECIDE_TOKENS(many, spans, MKARCH_CTX + 1, 1), AERIE_ERROR_LIMIT, &error, "than the 256");
-    refused(DECIDE_TOKENS(many, spans, SIZE_MAX, 1), AERIE_ERROR_LIMIT, &error, "than the 256");
+    refused(DECIDE_TOKENS(many, spans, MKARCH_CTX + 1, 1), AERIE_ERROR_LIMIT, &error, "257 tokens and rows");
+    refused(DECIDE_TOKENS(many, spans, SIZE_MAX, 1), AERIE_ERROR_LIMIT, &error, "at most 256");
     need(DECIDE_TOKENS(many, spans, MKARCH_CTX, 1), &error); /* the longest */
     aerie_chunk *image = &g.chunks[1];
     static const uint8_t asked[] = {1, 0, 4};
@@ -378,7 +378,7 @@ static void test_refused(void **state)
     image->group = false, g.rows[3] = NAN;
     refused(DECIDE_IMAGE(asked), AERIE_ERROR_ARGUMENT, &error, "not finite");
     g.rows[3] = 0, image->n_rows = MKARCH_CTX;
-    refused(DECIDE_IMAGE(asked), AERIE_ERROR_LIMIT, &error, "than the 256");
+    refused(DECIDE_IMAGE(asked), AERIE_ERROR_LIMIT, &error, "at most 256");
     image->n_rows = 1;
     need(DECIDE_IMAGE(asked), &error); /* nothing stays of what was refused */
     refused(aerie_embedder_logits(e, &one, 1, g.tokens, 1, scores, &error), AERIE_ERROR_UNSUPPORTED, &error, "decision head");

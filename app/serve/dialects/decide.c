@@ -106,11 +106,12 @@ static bool add_message(decision *d, json_t *list, json_t *message, const char *
     json_t *content = json_object_get(message, "content"), *rest = json_array(), *copy = NULL;
     bool ok = rest != NULL || serve_fail_memory(d->error);
     for (size_t k = 0; ok && k < json_array_size(content); k++) {
-        json_t *part = json_array_get(content, k), *image = json_object_get(part, "image_url");
+        json_t *part = json_array_get(content, k);
+        const bool is_image = serve_is_image(part);
         char here[96];
         snprintf(here, sizeof here, "%s.content[%zu]", where, k);
-        ok = image ? serve_pictures_take_one(&d->ask, image, here, d->error)
-                   : json_array_append(rest, part) == 0 || serve_fail_memory(d->error);
+        ok = is_image ? serve_pictures_take_one(&d->ask, json_object_get(part, "image_url"), here, d->error)
+                      : json_array_append(rest, part) == 0 || serve_fail_memory(d->error);
     }
     if (ok && json_array_size(rest) < json_array_size(content)) {
         copy = json_copy(message);
@@ -152,7 +153,7 @@ static bool shows_pictures(const json_t *state, const json_t *images)
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const json_t *content = json_object_get(json_array_get(messages, i), "content");
         for (size_t k = 0; k < json_array_size(content); k++)
-            if (json_object_get(json_array_get(content, k), "image_url")) return true;
+            if (serve_is_image(json_array_get(content, k))) return true;
     }
     return json_array_size(images) != 0;
 }

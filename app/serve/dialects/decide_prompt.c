@@ -140,20 +140,37 @@ static bool unexpected(decision *d)
                       "marks", d->ask.model->name);
 }
 
+/* Returns a mark for each image, as the template gets them; NULL when out of memory. */
+static json_t *marks_of(const decision *d)
+{
+    json_t *marks = json_array();
+    bool ok = marks != NULL;
+    for (size_t i = 0; ok && i < d->ask.images.n; i++) ok = !json_array_append_new(marks, json_string(serve_pictures_mark()));
+    if (ok) return marks;
+    json_decref(marks);
+    return NULL;
+}
+
+/* Makes d->ask.pictured of a text with the marks of all images. */
+static bool encode(decision *d, const char *text, size_t n)
+{
+    aerie_error why = {0};
+    const aerie_status status = serve_pictures_encode_text(&d->ask, text, n, &why);
+    if (status == AERIE_ERROR_ARGUMENT) return unexpected(d);
+    return status == AERIE_OK || serve_fail_library(d->error, status, &why, "images");
+}
+
 static json_t *joint_variables(const decision *d)
 {
-    json_t *questions = json_array(), *images = json_array();
-    bool ok = questions && images;
+    json_t *questions = json_array();
+    bool ok = questions != NULL;
     for (size_t i = 0; ok && i < d->n_questions; i++) {
         const decide_question *q = &d->questions[i];
         ok = !json_array_append_new(questions, json_pack("{s:s, s:s, s:O, s:O}", "id", q->id, "type", decide_type_name(q->type),
                                                          "instructions", q->instructions, "options", q->options));
     }
-    for (size_t i = 0; ok && i < d->ask.images.n; i++)
-        ok = !json_array_append_new(images, json_string(serve_pictures_mark()));
-    json_t *all = ok ? json_pack("{s:O, s:O, s:O}", "state", d->state, "questions", questions, "images", images) : NULL;
+    json_t *all = ok ? json_pack("{s:O, s:O, s:o}", "state", d->state, "questions", questions, "images", marks_of(d)) : NULL;
     json_decref(questions);
-    json_decref(images);
     return all;
 }
 
@@ -201,7 +218,6 @@ static bool add_pictures(decision *d, const char **at, const char *end)
 {
     const char *mark = serve_pictures_mark();
     app_text head = {0};
-    aerie_error why = {0};
     bool found = false, ok = true;
     while (ok && !found && *at) {
         const char *next = piece_end(*at, end);
@@ -213,11 +229,7 @@ static bool add_pictures(decision *d, const char **at, const char *end)
         ok = serve_fail(d->error, 501, "images", "the template \"systemone\" of '%.100s' has no place for images",
                         d->ask.model->name);
     if (ok && memmem(head.data, head.n, MARKER, sizeof MARKER - 1)) ok = unexpected(d);
-    if (ok) {
-        const aerie_status status = serve_pictures_encode_text(&d->ask, head.data, head.n, &why);
-        ok = status == AERIE_OK ||
-             (status == AERIE_ERROR_ARGUMENT ? unexpected(d) : serve_fail_library(d->error, status, &why, "images"));
-    }
+    ok = ok && encode(d, head.data, head.n);
     app_text_free(&head);
     return ok;
 }
@@ -258,21 +270,18 @@ static json_t *options_of(const decision *d, const decide_question *q, bool reve
 
 static json_t *variables_of(const decision *d, const decide_question *q, bool reversed)
 {
-    json_t *images = json_array(), *questions = d->kind->lists_all ? json_array() : NULL;
-    bool ok = images && !questions == !d->kind->lists_all;
-    for (size_t i = 0; ok && i < d->ask.images.n; i++)
-        ok = !json_array_append_new(images, json_string(serve_pictures_mark()));
+    json_t *questions = d->kind->lists_all ? json_array() : NULL;
+    bool ok = !questions == !d->kind->lists_all;
     for (size_t i = 0; ok && questions && i < d->n_questions; i++) {
         const decide_question *one = &d->questions[i];
         ok = !json_array_append_new(questions, json_pack("{s:s, s:s, s:O, s:o}", "id", one->id, "type",
                                                          decide_type_name(one->type), "instructions", one->instructions,
                                                          "options", options_of(d, one, false)));
     }
-    json_t *all = ok ? json_pack("{s:s, s:s, s:O, s:O, s:o, s:O, s:O*}", "id", q->id, "type", decide_type_name(q->type),
+    json_t *all = ok ? json_pack("{s:s, s:s, s:O, s:O, s:o, s:o, s:O*}", "id", q->id, "type", decide_type_name(q->type),
                                  "instructions", q->instructions, "state", d->state, "options", options_of(d, q, reversed),
-                                 "images", images, "questions", questions)
+                                 "images", marks_of(d), "questions", questions)
                      : NULL;
-    json_decref(images);
     json_decref(questions);
     return all;
 }
@@ -403,13 +412,10 @@ static bool make_labels(decision *d, const decide_question *q, bool reversed)
 {
     char *text = NULL;
     size_t n = 0;
-    aerie_error why = {0};
     d->n_tokens = 0;
     bool ok = render(d, variables_of(d, q, reversed), "", "", "", &text, &n);
     if (ok && d->ask.images.n) {
-        const aerie_status status = serve_pictures_encode_text(&d->ask, text, n, &why);
-        ok = status == AERIE_OK ||
-             (status == AERIE_ERROR_ARGUMENT ? unexpected(d) : serve_fail_library(d->error, status, &why, "images"));
+        ok = encode(d, text, n);
     } else if (ok) {
         int32_t *tokens;
         size_t n_tokens;

@@ -44,12 +44,12 @@ serve_ask_step serve_messages_blocks;
 
 /* Return an error in the dialect's JSON. */
 json_t *serve_messages_error(const serve_error *error);
-/* The JSON as a string; NULL when out of memory. */
-json_t *serve_json_text(const json_t *json);
-/* The arguments of a call in a conversation, as chat completions take them: an object, or a text that may be cut, empty if
- * there are none. NULL when out of memory. */
-json_t *serve_messages_arguments(const json_t *given);
 json_t *serve_ollama_error(const serve_error *error);
+/* messages.c: returns the JSON as a string; NULL when out of memory. */
+json_t *serve_json_text(const json_t *json);
+/* messages.c: returns the arguments of a call in a conversation, as chat completions take them: an object, or a text that may
+ * be cut, empty if there are none. NULL when out of memory. */
+json_t *serve_messages_arguments(const json_t *given);
 /* Reads "keep_alive", a number of seconds or a duration in Go's notation. *seconds is NAN if it is absent. */
 bool serve_ollama_keep(const json_t *body, double *seconds, serve_error *error);
 

@@ -250,7 +250,7 @@ static int open_model(serve_model *m)
     else if (!bad && o->mmproj) app_note("--mmproj has no effect: '%s' reads text only", m->name);
     if (m->tower) atomic_store(&m->server->sees, true);
     if (!bad && !m->models.info.is_encoder) {
-        if (!bad) bad = app_session_open(&m->session, &m->models, o, type);
+        bad = app_session_open(&m->session, &m->models, o, type);
         if (!bad) app_say_speculation(m->session, o, !o->quiet);
         if (!bad) bad = serve_engine_start(m);
     }

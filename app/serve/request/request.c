@@ -304,19 +304,6 @@ static bool read_bias(serve_ask *ask, const json_t *value, serve_error *error)
     return true;
 }
 
-/* Returns the sampler that item i of a list names, or letter i of a text; its name is *name. AERIE_SAMPLER_END: none. */
-static aerie_sampler sampler_at(const json_t *list, size_t i, const char **name, char letter[2])
-{
-    aerie_sampler sampler = AERIE_SAMPLER_END;
-    *name = json_string_value(json_array_get(list, i));
-    if (!json_is_string(list)) return *name && aerie_sampler_parse(*name, &sampler) ? sampler : AERIE_SAMPLER_END;
-    letter[0] = json_string_value(list)[i];
-    *name = letter;
-    for (int k = AERIE_SAMPLER_END + 1; aerie_sampler_letter((aerie_sampler)k); k++)
-        if (aerie_sampler_letter((aerie_sampler)k) == letter[0]) return (aerie_sampler)k;
-    return AERIE_SAMPLER_END;
-}
-
 /* Reads a list of names, or a text of llama.cpp's letters ("edskypmxt"). */
 static bool read_samplers(serve_ask *ask, const json_t *object, serve_error *error)
 {
@@ -326,12 +313,13 @@ static bool read_samplers(serve_ask *ask, const json_t *object, serve_error *err
     const size_t n_names = json_is_string(list) ? strlen(json_string_value(list)) : json_array_size(list);
     size_t n = 0;
     for (size_t i = 0; i < n_names; i++) {
-        char letter[2] = "";
-        const char *name;
-        const aerie_sampler sampler = sampler_at(list, i, &name, letter);
+        const char letter[2] = {json_is_string(list) ? json_string_value(list)[i] : '\0', '\0'};
+        const char *name = json_is_string(list) ? letter : json_string_value(json_array_get(list, i));
+        aerie_sampler sampler;
         if (name && strcmp(name, "infill") == 0) continue; /* llama.vim names it; llama.cpp's rule for the end of the filled
                                                             * text */
-        if (!sampler) return serve_fail(error, 400, "samplers", "'samplers' has an unknown step '%.40s'", name ? name : "");
+        if (!name || !aerie_sampler_parse(name, &sampler))
+            return serve_fail(error, 400, "samplers", "'samplers' has an unknown step '%.40s'", name ? name : "");
         if (n + 1 >= AERIE_MAX_SAMPLERS) return serve_fail(error, 400, "samplers", "'samplers' has too many steps");
         ask->sampling.samplers[n++] = sampler;
     }
