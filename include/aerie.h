@@ -323,7 +323,7 @@ typedef struct aerie_text {
 /* A conversation of any shape, and the template that writes it (docs/templates.md). */
 typedef struct aerie_chat {
     size_t size;
-    aerie_text template_text; /* Jinja; none: the model's own */
+    aerie_text template_text; /* Jinja; none: the model's own; for a chat with tools its own for tools, if it has one */
     const aerie_message *turns; /* [n_turns] the messages; NULL: those of the JSON */
     size_t n_turns;
     aerie_text messages;      /* JSON: a list of messages, or an object with "messages", "tools", "chat_template_kwargs" */

@@ -269,7 +269,7 @@ static bool has_limit(const app_generation *g, answer_style *style)
     const char *open, *close;
     if (g->options->chat.reasoning_budget < 0 || !app_uses_template(g->models, g->options)) return false;
     aerie_model_info_get(g->models->model, &info, sizeof info);
-    const char *text = format->template_text.data ? format->template_text.data : info.chat_template;
+    const char *text = app_format_template(format, &info, format->tools.data != NULL);
     *style = answer_style_detect(text, strlen(text));
     const bool found = answer_reasoning_tags(style, &open, &close);
     app_format_note_budget(format, g->options, found);

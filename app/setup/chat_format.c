@@ -184,12 +184,18 @@ static int set_reasoning(app_format *format, const char *text, const app_chat_op
 
 typedef enum app_written { APP_WRITTEN, APP_NOT_WRITTEN, APP_REFUSED } app_written;
 
+const char *app_format_template(const app_format *format, const aerie_model_info *info, bool tools)
+{
+    if (format->template_text.data) return format->template_text.data;
+    if (tools && format->tool_template.data) return format->tool_template.data;
+    return info && info->has_chat_template ? info->chat_template : NULL;
+}
+
 /* Finds out whether a word in messages or tools (JSON; NULL: none) appears in the prompt. */
 static app_written find_written(const app_format *format, const aerie_model_info *info, const char *messages, const char *tools,
                                 const char *word)
 {
-    const char *own = info && info->has_chat_template ? info->chat_template : NULL;
-    const char *text = format->template_text.data ? format->template_text.data : own;
+    const char *text = app_format_template(format, info, tools != NULL);
     aerie_chat chat = app_format_chat(format);
     char *prompt = NULL;
     size_t n = 0;
@@ -203,11 +209,17 @@ static app_written find_written(const app_format *format, const aerie_model_info
     return found ? APP_WRITTEN : APP_NOT_WRITTEN;
 }
 
-bool app_format_takes_system(const app_format *format, const aerie_model_info *info)
+static const char tools_tried[] = "[{\"type\": \"function\", \"name\": \"aerieword\", "
+                                  "\"function\": {\"name\": \"aerieword\", \"description\": \"x\", "
+                                  "\"parameters\": {\"type\": \"object\", \"properties\": {\"x\": {\"type\": \"string\", "
+                                  "\"description\": \"x\"}}, \"required\": [\"x\"]}}}]";
+
+bool app_format_takes_system(const app_format *format, const aerie_model_info *info, bool with_tools)
 {
-    static const char messages[] = "[{\"role\": \"system\", \"content\": \"aerieword\"}, "
+    static const char messages[] = "[{\"role\": \"system\", \"content\": \"aeriesystem\"}, "
                                    "{\"role\": \"user\", \"content\": \"x\"}]";
-    return find_written(format, info, messages, NULL, "aerieword") == APP_WRITTEN;
+    const bool other = with_tools && format->tool_template.data && !format->template_text.data;
+    return find_written(format, info, messages, other ? tools_tried : NULL, "aeriesystem") == APP_WRITTEN;
 }
 
 /* Tries without and with a system message, because some templates write tools only into that. A template that refuses both
@@ -216,13 +228,9 @@ bool app_format_takes_tools(const app_format *format, const aerie_model_info *in
 {
     static const char user[] = "[{\"role\": \"user\", \"content\": \"x\"}]";
     static const char both[] = "[{\"role\": \"system\", \"content\": \"x\"}, {\"role\": \"user\", \"content\": \"x\"}]";
-    static const char tools[] = "[{\"type\": \"function\", \"name\": \"aerieword\", "
-                                "\"function\": {\"name\": \"aerieword\", \"description\": \"x\", "
-                                "\"parameters\": {\"type\": \"object\", \"properties\": {\"x\": {\"type\": \"string\", "
-                                "\"description\": \"x\"}}, \"required\": [\"x\"]}}}]";
-    const app_written alone = find_written(format, info, user, tools, "aerieword");
+    const app_written alone = find_written(format, info, user, tools_tried, "aerieword");
     if (alone == APP_WRITTEN) return true;
-    const app_written after = find_written(format, info, both, tools, "aerieword");
+    const app_written after = find_written(format, info, both, tools_tried, "aerieword");
     return after == APP_WRITTEN || (alone == APP_REFUSED && after == APP_REFUSED);
 }
 
@@ -242,12 +250,29 @@ int app_format_read(app_format *format, const app_options *options)
     return bad;
 }
 
+/* Gets the model's template for tools, which the library uses when a conversation has tools. */
+static int find_tool_template(app_format *format, const aerie_model *model)
+{
+    aerie_error error = {0};
+    char *value = NULL;
+    size_t n = 0;
+    const aerie_status status = aerie_model_metadata_get(model, "tokenizer.chat_template.tool_use", &value, &n, NULL, &error);
+    int bad = app_report(APP_LOADING, status, &error);
+    app_text_free(&format->tool_template);
+    if (!bad && value && value[strspn(value, " \t\r\n")] && !app_text_add(&format->tool_template, value, n))
+        bad = app_error_memory("the template for tools");
+    aerie_free(value);
+    return bad;
+}
+
 int app_format_fit(app_format *format, const aerie_model *model, const aerie_model_info *info, const app_options *options,
                    bool needed)
 {
     int bad = APP_DONE;
     const bool own = info && info->has_chat_template;
     if (options->no_conversation || (info && info->is_encoder)) return APP_DONE;
+    if (model && own) bad = find_tool_template(format, model);
+    if (bad) return bad;
     if (!format->template_text.data && !own && needed) {
         const char *family = app_format_family(model, info);
         bad = set_template(format, aerie_chat_template_builtin(family ? family : "chatml"), family ? family : "chatml");
@@ -262,8 +287,7 @@ int app_format_fit(app_format *format, const aerie_model *model, const aerie_mod
         app_note("--tools has no effect: the chat template%s%s has no place for tools; --chat-template-file names another",
                  format->name ? " of " : "", format->name ? format->name : "");
     if (bad || !format->any) return bad;
-    return set_reasoning(format, format->template_text.data ? format->template_text.data : info->chat_template,
-                         &options->chat);
+    return set_reasoning(format, app_format_template(format, info, false), &options->chat);
 }
 
 void app_format_note_budget(const app_format *format, const app_options *options, bool has_tags)
@@ -277,6 +301,7 @@ void app_format_note_budget(const app_format *format, const app_options *options
 void app_format_free(app_format *format)
 {
     app_text_free(&format->template_text);
+    app_text_free(&format->tool_template);
     app_text_free(&format->tools);
     app_text_free(&format->variables);
     *format = (app_format){0};

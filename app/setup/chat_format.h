@@ -10,6 +10,7 @@
 
 typedef struct app_format {
     app_text template_text; /* Jinja; empty: the model's own */
+    app_text tool_template; /* the model's own for conversations with tools; empty: it has one template for all */
     const char *name;       /* name of the template for messages; NULL: the model's own */
     app_text tools, variables; /* JSON; empty: none */
     const char *tools_name;
@@ -36,8 +37,11 @@ const char *app_path_name(const char *path);
 /* Returns the format's values for aerie_model_chat_render; the messages are to be added. Borrows from the format. */
 aerie_chat app_format_chat(const app_format *format);
 
-/* Returns whether the template writes a system message at the beginning; whether it writes tools. */
-bool app_format_takes_system(const app_format *format, const aerie_model_info *info);
+/* Returns the template's text, for conversations with tools or without; NULL: there is none. Lent. */
+const char *app_format_template(const app_format *format, const aerie_model_info *info, bool tools);
+/* Returns whether the template (with_tools: that for tools) writes a system message at the beginning. */
+bool app_format_takes_system(const app_format *format, const aerie_model_info *info, bool with_tools);
+/* Returns whether it writes tools. */
 bool app_format_takes_tools(const app_format *format, const aerie_model_info *info);
 
 /* Returns the texts [*n] that end an answer in the plain format, because its marks may not be tokens of the model. */

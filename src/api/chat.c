@@ -49,10 +49,12 @@ aerie_status ae_api_render_chat(const aerie_model *model, const aerie_chat *chat
                                 aerie_error *error)
 {
     aerie_text source = chat->template_text;
+    const char *tool_template = NULL;
     *text = NULL;
     *n = 0;
     if (!source.data && model) {
         source.data = ae_vocab_chat_template(model->vocab);
+        tool_template = ae_vocab_tool_template(model->vocab);
         if (!source.data) return fail_no_template(error);
         source.n = strlen(source.data);
     }
@@ -63,7 +65,7 @@ aerie_status ae_api_render_chat(const aerie_model *model, const aerie_chat *chat
     else if (model) add_piece(model, ae_vocab_bos(model->vocab), &bos);
     if (chat->eos) ae_buf_adds(&eos, chat->eos);
     else if (model) add_piece(model, ae_vocab_eos(model->vocab), &eos);
-    const ae_chat_options options = {bos.data, eos.data, !chat->no_generation_prompt,
+    const ae_chat_options options = {bos.data, eos.data, !chat->no_generation_prompt, tool_template,
                                      source.name ? source.name : chat->turns ? NULL : "the chat template",
                                      json_of(&chat->tools, "the tools"), json_of(&chat->variables, "the variables"), values};
     aerie_status status;

@@ -95,6 +95,22 @@ static void by_a_model(void **state)
     gives("-m bare.gguf --file t.jinja --messages m.json --bos '' --eos ''", TURNS "<|im_start|>assistant\n");
 }
 
+/* The published Hermes 2 Pro and Command R have templates of their own for tools. */
+static void a_template_for_tools(void **state)
+{
+    (void)state;
+    cli("echo '[{\"a\": 1}]' > one.json; echo '[]' > none.json");
+#define TOOL_USE " --messages m.json --override-kv 'tokenizer.chat_template.tool_use=str:T{{ tools }} {{ messages|length }}' "
+    gives("-m v.gguf" TOOL_USE "--tools one.json", "T[{'a': 1}] 2");
+    gives("-m v.gguf" TOOL_USE "--no-generation-prompt --bos '' --eos ''", TURNS);
+    gives("-m v.gguf" TOOL_USE "--no-generation-prompt --bos '' --eos '' --tools none.json", TURNS);
+    gives("-m v.gguf --file t.jinja --no-generation-prompt" TOOL_USE "--bos '' --eos '' --tools one.json",
+          TURNS "[{\"a\": 1}]");
+    gives("-m bare.gguf" TOOL_USE "-q", "TNone 2"); /* the only template is that of all conversations */
+    gives("-m v.gguf --messages m.json --override-kv 'tokenizer.chat_template.tool_use=str: ' --no-generation-prompt "
+          "--bos '' --eos '' --tools one.json", TURNS "[{\"a\": 1}]");
+}
+
 static void what_is_wrong_is_said(void **state)
 {
     (void)state;
@@ -194,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prompts_to_the_byte),
         cmocka_unit_test(by_a_model),
+        cmocka_unit_test(a_template_for_tools),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(the_rest_of_the_program_knows_it),
     };

@@ -434,5 +434,33 @@ class Turns(Case):
         self.assertEqual(self.prompt(said(*["user " + "x" * 200] * n)).count("x" * 200), n)
 
 
+class ToolTemplate(unittest.TestCase):
+    """Files may have a template of their own for conversations with tools (Hermes 2 Pro, Command R)."""
+
+    def test_it_writes_conversations_with_tools(self):
+        own = "{%- for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+        tool_use = ("{%- for t in tools %}(tool {{ t.function.name }}){% endfor %}"
+                    "{%- for m in messages %}<{{ m.role }}> {{ m.content }}\n"
+                    "{%- for c in m.tool_calls %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}")
+        tool = {"type": "function", "function": {"name": "look", "description": "d", "parameters": {
+            "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}}
+        if not os.path.exists(os.path.join(rig.FOLDER, "tags.gguf")):
+            rig.make_model("tags.gguf", "--vocab-kind", "bpe-tags", "--vocab", "330")
+        with Server("-c", "1024", "--override-kv", "tokenizer.chat_template=str:" + own,
+                    "--override-kv", "tokenizer.chat_template.tool_use=str:" + tool_use, model="tags.gguf") as s:
+            props = s.get("/props").json
+            self.assertEqual((props["chat_template"], props["chat_template_tool_use"]), (own, tool_use))
+            self.assertEqual(props["answers"]["format"], "hermes")
+            body = {"messages": [USER], "add_generation_prompt": False}
+            self.assertEqual(s.post("/apply-template", body).json["prompt"], "[user] hi\n")
+            self.assertEqual(s.post("/apply-template", {**body, "tools": [tool], "tool_choice": "none"}).json["prompt"],
+                             "[user] hi\n")
+            self.assertEqual(s.post("/apply-template", {**body, "tools": [tool]}).json["prompt"], "(tool look)<user> hi")
+            self.assertIn("tools", s.post("/api/show", {"model": "m"}).json["capabilities"])
+            a = s.post("/v1/chat/completions", {"messages": [USER], "tools": [tool], "tool_choice": "required",
+                                                "max_tokens": 64, "temperature": 0}).json["choices"][0]["message"]
+            self.assertEqual(a["tool_calls"][0]["function"]["name"], "look", a)
+
+
 if __name__ == "__main__":
     rig.main("__main__")

@@ -124,16 +124,31 @@ static json_t *sleeping_props(const serve_call *call, const serve_model *m)
                      "model_alias", app_json_text(m->name, strlen(m->name)), "is_sleeping", 1);
 }
 
+/* Returns the text of a special token, as the chat template gets it. */
+static json_t *token_text(const serve_model *m, int32_t token)
+{
+    char *text = NULL;
+    size_t n = 0;
+    if (token >= 0 && aerie_model_detokenize(m->models.model, &token, 1, true, &text, &n, NULL) != AERIE_OK) return NULL;
+    json_t *json = app_json_text(text ? text : "", n);
+    aerie_free(text);
+    return json;
+}
+
 static json_t *props_of(const serve_model *m)
 {
-    const char *text = m->template_text ? m->template_text : "";
-    return json_pack("{s:{s:i, s:o}, s:i, s:o, s:o, s:s, s:s, s:o, s:{s:s, s:s}, s:b, s:{s:b, s:b}}",
+    const char *text = m->plain.text ? m->plain.text : "";
+    const char *tools = m->with_tools.text != m->plain.text ? m->with_tools.text : NULL;
+    return json_pack("{s:{s:i, s:o}, s:i, s:o, s:o, s:s, s:s, s:o, s:{s:s, s:s}, s:b, s:{s:b, s:b}, s:o*, s:o*, s:o*}",
                      "default_generation_settings", "n_ctx", (int)serve_model_n_ctx(m), "params", defaults_of(&m->options),
                      "total_slots", (int)m->n_seqs, "model_path", app_json_text(m->path, strlen(m->path)), "chat_template",
                      app_json_text(text, strlen(text)), "build_info", serve_fingerprint(), "speculation", speculation_of(m),
                      "model_alias", app_json_text(m->name, strlen(m->name)), "answers", "format",
-                     answer_format_name(m->style.format), "reasoning", answer_tags_name(m->style.tags), "is_sleeping", 0,
-                     "modalities", "vision", m->tower != NULL, "audio", 0);
+                     answer_format_name(m->with_tools.style.format), "reasoning", answer_tags_name(m->plain.style.tags),
+                     "is_sleeping", 0,
+                     "modalities", "vision", m->tower != NULL, "audio", 0, "chat_template_tool_use",
+                     tools ? app_json_text(tools, strlen(tools)) : NULL, "bos_token", token_text(m, m->models.info.bos),
+                     "eos_token", token_text(m, m->models.info.eos));
 }
 
 void serve_get_props(serve_call *call)

@@ -567,7 +567,7 @@ static json_t *abilities_of(const serve_model *m)
     if (m->models.info.is_encoder) return json_pack("[s]", "embedding");
     return json_pack("[s, s*, s*, s*, s*]", "completion", m->tower ? "vision" : NULL,
                      m->takes_tools ? "tools" : NULL,
-                     serve_model_fills_gaps(m) ? "insert" : NULL, m->style.tags ? "thinking" : NULL);
+                     serve_model_fills_gaps(m) ? "insert" : NULL, m->plain.style.tags ? "thinking" : NULL);
 }
 
 /* ollama's paths that change the store of models, which this server only reads. */
@@ -610,7 +610,7 @@ void serve_post_show(serve_call *call)
     serve_error error = {0};
     json_t *json = NULL;
     if (serve_text_begin(&ask, call, &error)) {
-        const char *text = ask.model->template_text ? ask.model->template_text : "";
+        const char *text = ask.model->plain.text ? ask.model->plain.text : "";
         const serve_facts facts = serve_facts_get(ask.model);
         json = json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o}", "license",
                          app_json_text(facts.license, strlen(facts.license)), "modelfile", "", "parameters", "", "template",

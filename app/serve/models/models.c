@@ -218,6 +218,16 @@ static void close_model(serve_model *m)
     m->session = NULL;
 }
 
+static serve_template template_of(const serve_model *m, bool tools)
+{
+    const app_format *format = &m->models.format;
+    const char *text = app_format_template(format, &m->models.info, tools);
+    return (serve_template){.text = text,
+                            .style = answer_style_detect(text, text ? strlen(text) : 0),
+                            .reads = serve_reads_of(text),
+                            .takes_system = app_format_takes_system(format, &m->models.info, tools)};
+}
+
 /* Called without any lock. */
 static int open_model(serve_model *m)
 {
@@ -236,14 +246,11 @@ static int open_model(serve_model *m)
         return bad;
     }
     const char *open, *close;
-    const app_text *given = &m->models.format.template_text;
-    m->template_text = given->data ? given->data : m->models.info.chat_template;
-    m->style = answer_style_detect(m->template_text, m->template_text ? strlen(m->template_text) : 0);
-    if (m->template_text)
-        app_format_note_budget(&m->models.format, o, answer_reasoning_tags(&m->style, &open, &close));
-    m->takes_system = app_format_takes_system(&m->models.format, &m->models.info);
+    m->plain = template_of(m, false);
+    m->with_tools = template_of(m, true);
+    if (m->plain.text)
+        app_format_note_budget(&m->models.format, o, answer_reasoning_tags(&m->plain.style, &open, &close));
     m->takes_tools = app_format_takes_tools(&m->models.format, &m->models.info);
-    m->reads = serve_reads_of(m->template_text);
     if (!serve_lora_open(m)) bad = app_error_memory("the adapters");
     const bool reads_images = !m->models.info.is_encoder || m->models.info.decision == AERIE_DECISION_JOINT;
     if (!bad && reads_images) bad = app_tower_load(&m->tower, &m->models, o);

@@ -40,6 +40,14 @@ typedef struct serve_errand {
     bool done;
 } serve_errand;
 
+/* A chat template and what was found out about it. */
+typedef struct serve_template {
+    const char *text; /* lent; NULL: none */
+    answer_style style;
+    serve_reads reads;
+    bool takes_system; /* it writes a system message at the beginning */
+} serve_template;
+
 #define SERVE_N_CURVE 5 /* passes over 1, 2, 4, 8, 16 tokens */
 
 typedef struct serve_model {
@@ -62,10 +70,8 @@ typedef struct serve_model {
     aerie_session *session; /* NULL for an encoder, which has no stepping thread either */
     pthread_mutex_t embed_lock; /* of the next one */
     aerie_embedder *embedders[2]; /* for vectors and for ranks; NULL until first needed */
-    answer_style style;
-    serve_reads reads;
-    const char *template_text; /* lent; NULL: none */
-    bool takes_system, takes_tools; /* the template writes a system message at the beginning; it writes tools */
+    serve_template plain, with_tools; /* the chat template of conversations without and with tools; often the same */
+    bool takes_tools;       /* the template writes tools */
     pthread_t thread;
     atomic_bool stop;
     _Atomic double last_step, step_began; /* monotonic; step_began 0: between steps */

@@ -356,7 +356,7 @@ static bool tidy_message(const serve_ask *ask, json_t *message, size_t i, serve_
     } else if (!json_is_string(content)) {
         return serve_fail(error, 400, "messages", "messages[%zu]: 'content' must be a string or a list of parts", i);
     }
-    if (!(ask->form & FORM_PLAIN) && !serve_reads_message(&ask->model->reads, message, ask->form & FORM_MERGE))
+    if (!(ask->form & FORM_PLAIN) && !serve_reads_message(&serve_ask_template(ask)->reads, message, ask->form & FORM_MERGE))
         return serve_fail_memory(error);
     return serve_tools_calls(message, i, error) && tidy_calls(message, i, ask->form & FORM_OPEN, error);
 }
@@ -428,7 +428,7 @@ static json_t *variables_of(const serve_ask *ask, const json_t *object, serve_er
     if (json_is_boolean(said)) think = on ? SERVE_THINK_ON : SERVE_THINK_OFF;
     json_t *all = json_object();
     bool ok = all != NULL;
-    ok = ok && serve_reads_think(&ask->model->reads, all, think, effort);
+    ok = ok && serve_reads_think(&serve_ask_template(ask)->reads, all, think, effort);
     if (ok && more) ok = !json_object_update(all, (json_t *)more);
     if (ok) return all;
     json_decref(all);
@@ -463,7 +463,7 @@ static bool rendering_begin(rendering *r, const serve_ask *ask, json_t *messages
     json_t *own = variables_of(ask, object, error), *tools = NULL;
     if (!own) return false;
     if ((ask->tools && !(tools = serve_reads_tools(ask->tools, ask->form & FORM_FILL))) ||
-        !serve_reads_parts(&ask->model->reads, messages)) {
+        !serve_reads_parts(&serve_ask_template(ask)->reads, messages)) {
         json_decref(own);
         json_decref(tools);
         return serve_fail_memory(error);

@@ -572,10 +572,15 @@ bool serve_ask_model(serve_ask *ask, serve_error *error)
     sem_wait(ask->call->work);
     if (!ask->model) return false;
     ask->model_name = ask->server->models->n == 1 && name && *name ? name : ask->model->name;
-    ask->style = ask->model->style;
+    ask->style = ask->model->plain.style;
     if (ask->server->options->seed_given && !ask->server->options->seed_random) ask->seed = ask->server->options->sampling.seed;
     else ask->seed = ask->call->repeat.on ? ask->call->repeat.seed : draw_seed(ask->server);
     return true;
+}
+
+const serve_template *serve_ask_template(const serve_ask *ask)
+{
+    return ask->tools ? &ask->model->with_tools : &ask->model->plain;
 }
 
 bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error)

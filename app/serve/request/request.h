@@ -83,6 +83,8 @@ typedef struct serve_ask {
 bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error);
 /* Loads the model that "model" names. The caller holds call->work, which is released while the model is loaded. */
 bool serve_ask_model(serve_ask *ask, serve_error *error);
+/* Returns the chat template of the request: models may have one of their own for tools. */
+const serve_template *serve_ask_template(const serve_ask *ask);
 /* Reads the fields that OpenAI's and llama.cpp's requests share, and checks them together. Without a model, only the fields
  * that need none. */
 bool serve_ask_fields(serve_ask *ask, serve_error *error);

@@ -419,6 +419,7 @@ bool serve_ask_tools(serve_ask *ask, const json_t *object, serve_error *error)
         json_decref(ask->tools);
         ask->tools = NULL;
     }
+    if (ask->tools) ask->style = ask->model->with_tools.style;
     if (ask->tool_required && !ask->tools)
         return serve_fail(error, 400, "tool_choice", "'tool_choice' asks for a call, but there are no 'tools'");
     return true;

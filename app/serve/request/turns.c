@@ -280,7 +280,7 @@ static bool holds(serve_ask *ask, const json_t *messages, const json_t *object, 
 /* Returns whether the system messages are as templates may expect them: at most one, at the beginning. */
 static bool is_expected(const serve_ask *ask, const json_t *messages)
 {
-    bool expected = ask->model->takes_system || !has_role(json_array_get(messages, 0), "system");
+    bool expected = serve_ask_template(ask)->takes_system || !has_role(json_array_get(messages, 0), "system");
     for (size_t i = 1; expected && i < json_array_size(messages); i++)
         expected = !has_role(json_array_get(messages, i), "system");
     return expected;
@@ -393,7 +393,7 @@ static json_t *others_of(const json_t *messages)
 /* Returns whether the template, which does not know tools, refuses calls and results or leaves out results. */
 static bool loses_calls(serve_ask *ask, const json_t *messages, const json_t *object)
 {
-    const char *text = ask->model->template_text;
+    const char *text = serve_ask_template(ask)->text;
     if (ask->model->takes_tools || (text && strstr(text, "tool"))) return false;
     json_t *others = others_of(messages);
     const bool loses = others && !holds(ask, others, object, AS_GIVEN, TURNS_AS_GIVEN);

@@ -201,11 +201,21 @@ static aerie_status render_parsed(const ae_template *tmpl, ae_value_heap *heap, 
     return ae_template_render(tmpl, root, limits, out, options->values, &again) == AERIE_OK ? AERIE_OK : status;
 }
 
+static bool has_tools(ae_value root)
+{
+    const ae_value *tools = member(root, "tools");
+    return tools && is_array(*tools) && tools->as.array->n;
+}
+
 static aerie_status render(const char *template_text, size_t n_template, ae_value_heap *heap, ae_value root, size_t n_messages,
                            const ae_chat_options *options, ae_buf *out, aerie_error *error)
 {
     ae_template *tmpl;
     ae_template_options limits = ae_template_options_default();
+    if (options->tool_template && has_tools(root)) {
+        template_text = options->tool_template;
+        n_template = strlen(template_text);
+    }
     limits.max_steps = steps_for(n_messages, heap->arena.used_bytes);
     AE_TRY(named(ae_template_parse(&tmpl, template_text, n_template, error), options, error));
     const aerie_status status = render_parsed(tmpl, heap, root, &limits, options, out, error);

@@ -26,6 +26,7 @@ typedef struct ae_chat_options {
     const char *bos_text; /* the template's bos_token; "" if none */
     const char *eos_text;
     bool add_generation_prompt;
+    const char *tool_template; /* replaces the template of conversations with tools; NULL: the one for all */
     const char *template_name; /* begins the sentences about the template; NULL: nothing is put before them */
     ae_chat_json tools;        /* a list */
     ae_chat_json variables;    /* an object, whose members are set last and replace all others of the same name */

@@ -319,15 +319,26 @@ static aerie_status load_bpe(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     return AERIE_OK;
 }
 
-static aerie_status load_template(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+static aerie_status load_template(char **to, const ae_gguf *gguf, const char *key, aerie_error *error)
 {
     ae_gguf_string text = {NULL, 0};
-    AE_TRY(ae_gguf_get_string(gguf, "tokenizer.chat_template", false, &text, error));
+    AE_TRY(ae_gguf_get_string(gguf, key, false, &text, error));
     size_t blank = 0;
     while (blank < text.n && memchr(" \t\r\n", text.data[blank], 4)) blank++;
     if (blank == text.n) return AERIE_OK; /* a blank template counts as none */
-    vocab->chat_template = ae_strndup(text.data, text.n);
-    return vocab->chat_template ? AERIE_OK : ae_fail_memory(error, "the chat template", text.n);
+    *to = ae_strndup(text.data, text.n);
+    return *to ? AERIE_OK : ae_fail_memory(error, "the chat template", text.n);
+}
+
+/* A file whose only template is the one for tools uses it for all conversations. */
+static aerie_status load_templates(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    AE_TRY(load_template(&vocab->chat_template, gguf, "tokenizer.chat_template", error));
+    AE_TRY(load_template(&vocab->tool_template, gguf, "tokenizer.chat_template.tool_use", error));
+    if (vocab->chat_template) return AERIE_OK;
+    vocab->chat_template = vocab->tool_template;
+    vocab->tool_template = NULL;
+    return AERIE_OK;
 }
 
 static aerie_status load_whitespace(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
@@ -365,7 +376,7 @@ static aerie_status load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *erro
     AE_TRY(kinds[i].load(vocab, gguf, error));
     AE_TRY(ae_special_load(vocab, gguf, error));
     if (vocab->ugm || vocab->verbatim) AE_TRY(ae_vocab_build_trie(vocab, error));
-    return load_template(vocab, gguf, error);
+    return load_templates(vocab, gguf, error);
 }
 
 /* Returns the number of tokens of a file whose tokenizer is unknown; 0: it does not say. */
@@ -453,6 +464,7 @@ void ae_vocab_free(ae_vocab *vocab)
     ae_special_free(&vocab->special);
     ae_pretok_free(&vocab->pretok);
     ae_free(vocab->chat_template);
+    ae_free(vocab->tool_template);
     ae_free(vocab);
 }
 
@@ -465,6 +477,7 @@ bool ae_vocab_adds_bos(const ae_vocab *vocab) { return vocab->add_bos && vocab->
 const char *ae_vocab_kind(const ae_vocab *vocab) { return vocab->kind; }
 const char *ae_vocab_warning(const ae_vocab *vocab) { return vocab->warning; }
 const char *ae_vocab_chat_template(const ae_vocab *vocab) { return vocab->chat_template; }
+const char *ae_vocab_tool_template(const ae_vocab *vocab) { return vocab->tool_template; }
 
 bool ae_vocab_is_eog(const ae_vocab *vocab, int32_t token)
 {

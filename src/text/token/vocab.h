@@ -51,6 +51,8 @@ const char *ae_vocab_warning(const ae_vocab *vocab);
 const char *ae_vocab_kind(const ae_vocab *vocab);
 /* Returns the model's chat template text, NUL-terminated; NULL if it has none. */
 const char *ae_vocab_chat_template(const ae_vocab *vocab);
+/* Returns the template for conversations with tools, if the file has one of its own; else NULL. */
+const char *ae_vocab_tool_template(const ae_vocab *vocab);
 
 typedef struct ae_encode_options {
     bool add_special;   /* BOS (and EOS) where the model wants them */

@@ -100,7 +100,7 @@ struct ae_vocab {
     ae_pretok pretok;         /* BPE */
     char kind[64];
     char no_text[600]; /* why texts are refused (the vocabulary has ids only); "": they are not refused */
-    char *chat_template; /* NULL: none */
+    char *chat_template, *tool_template; /* NULL: none */
 };
 
 static inline const char *ae_strings_get(const ae_strings *strings, int32_t i, uint32_t *n)
