@@ -22,80 +22,10 @@ import tempfile
 from array import array
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from apart import File, LLAMA, common, experts, take_apart  # noqa: E402
+from old_classes import OLD  # noqa: E402
 from folders import changed, halves, joined, layers_of, read_gguf, rows_of, shaped, turned, usual_files, \
     write_folder, write_safetensors  # noqa: E402
-
-
-class File:
-    """Keys without the architecture, and tensors."""
-
-    def __init__(self, path):
-        self.path, self.files = path, None
-        keys, self.tensors = read_gguf(path)
-        self.arch = keys["general.architecture"]
-        self.keys = {k.removeprefix(self.arch + "."): v for k, v in keys.items()}
-        self.n_layers = self.keys["block_count"] - self.keys.get("nextn_predict_layers", 0)
-
-    def set_numbers(self, key, values, kind="f", is_list=True):
-        """Changes a number or a list in the file itself."""
-        with open(self.path, "r+b") as f:
-            data = f.read()
-            name = f"{self.arch}.{key}".encode()
-            at = data.index(struct.pack("<Q", len(name)) + name) + 8 + len(name) + (16 if is_list else 4)
-            f.seek(at)
-            f.write(struct.pack(f"<{len(values)}{kind}", *values))
-
-    def __getitem__(self, key):
-        return self.keys[key]
-
-    def get(self, key, default=None):
-        return self.keys.get(key, default)
-
-
-LLAMA = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
-         "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
-         "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj",
-         "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj", "ffn_gate_inp": "mlp.gate"}
-WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-
-
-def experts(out, place, t, names="gate_proj up_proj down_proj", of="exps"):
-    """Stacks of experts one by one."""
-    for part, name in zip(("gate", "up", "down"), names.split()):
-        for e, w in enumerate(layers_of(t.pop(f"ffn_{part}_{of}.weight")) if f"ffn_{part}_{of}.weight" in t else []):
-            out[f"{place}.{e}.{name}.weight"] = w
-
-
-def take_apart(f, layer=None, whole=None, place="model.layers.{}.", change=None):
-    """change(out, place, tensors of the layer, its number): what is not a new name; it takes from the tensors what it did."""
-    names, out, rest = {**LLAMA, **(layer or {})}, {}, dict(f.tensors)
-    for i in range(f["block_count"]):
-        here = {n.split(".", 2)[2]: rest.pop(n) for n in list(rest) if n.startswith(f"blk.{i}.")}
-        at = place.format(i)
-        if change:
-            change(out, at, here, i)
-        for name, t in here.items():
-            base, _, end = name.rpartition(".")
-            to = names.get(name) or names[base] + "." + end
-            out[at + to] = t
-    for name, t in rest.items():
-        base, _, end = name.rpartition(".")
-        out[({**WHOLE, **(whole or {})}).get(name) or {**WHOLE, **(whole or {})}[base] + "." + end] = t
-    return out
-
-
-def common(f, of_class, **more):
-    kv, head = f.get("attention.head_count_kv", 1), f.get("attention.key_length")
-    config = {"architectures": [of_class], "hidden_size": f["embedding_length"], "num_hidden_layers": f.n_layers,
-              "num_attention_heads": f["attention.head_count"], "num_key_value_heads": kv, "max_position_embeddings": 256,
-              "intermediate_size": f.get("feed_forward_length"), "rms_norm_eps": 1e-5, "hidden_act": "silu", "vocab_size": 264,
-              "rope_theta": f.get("rope.freq_base", 10000.0), "tie_word_embeddings": "output.weight" not in f.tensors}
-    if head:
-        config["head_dim"] = head
-    if f.get("expert_count"):
-        config.update(num_experts=f["expert_count"], num_experts_per_tok=f["expert_used_count"],
-                      moe_intermediate_size=f["expert_feed_forward_length"])
-    return {**config, **more}
 
 
 def dream(f):
@@ -1027,7 +957,7 @@ def embedding_gemma(f):
     return config, tensors
 
 
-CASES = {"glm4moe": glm4v_moe, "gemma-embedding": embedding_gemma,
+CASES = {**OLD, "glm4moe": glm4v_moe, "gemma-embedding": embedding_gemma,
          "xverse": plain("XverseForCausalLM", True), "orion": plain("OrionForCausalLM"),
          "pangu-embedded": plain("PanguEmbeddedForCausalLM"), "deepseek": plain("DeepseekForCausalLM", True),
          "stablelm": plain("StableLmForCausalLM", layer_norm_eps=1e-5, use_qkv_bias=True), "apertus": apertus,
@@ -1049,9 +979,12 @@ CASES = {"glm4moe": glm4v_moe, "gemma-embedding": embedding_gemma,
          "llama packed": llama_nvfp4, "qwen3moe packed": qwen3moe_nvfp4}
 # the published numbers are another function of the file's, so that rounding may differ
 ROUNDED = {"minimax-m3": ("norm",), "kimi-k3": ("ssm_a",), "bailingmoe3": ("ssm_a",), "plamo2": ("norm", "ssm_a"),
-           "dots3note": ("norm",), "glm5-next": ("ssm_a",), "gemma-embedding": ("norm",), "qwen4exp": ("norm", "ssm_a")}
+           "dots3note": ("norm",), "glm5-next": ("ssm_a",), "gemma-embedding": ("norm",), "qwen4exp": ("norm", "ssm_a"),
+           "mamba2": ("ssm_a",)}
 # whose own tensors the test adds to, so that the source's logits are others
 OTHER = ("talkie", "graniteswitch", "apertus")
+HALVED = {"gpt2": ("transformer.h.1.attn.c_attn.bias", "transformer.ln_f.bias"),
+          "phimoe": ("model.layers.2.self_attn.o_proj.bias",)}
 ENCODERS = ("eurobert", "llama-embed", "gemma-embedding")
 
 
@@ -1124,7 +1057,10 @@ def check(name, args, scratch):
     a, b = logits(args, out, File(out), ids), logits(args, source, f, ids)
     error = sum((x - y) ** 2 for x, y in zip(a, b)) / sum(y * y for y in b)
     assert error == 0 if same else error < 1e-6, f"{name}: logits differ by {error}"
-    print(f"{name} ({config['architectures'][0]}): {len(f.tensors)} tensors, error of logits {error:.1e}", flush=True)
+    of_class = config.get("architectures", ["no class"])[0]
+    print(f"{name} ({of_class}): {len(f.tensors)} tensors, error of logits {error:.1e}", flush=True)
+    if name in HALVED:
+        check_halved(name, args, folder, config, tensors)
     if name == "bailingmoe3":
         check_useless(name, args, folder, config, tensors, "model.layers.0.final_layernorm.weight")
     damage(name, args, folder, scratch, config)
@@ -1167,6 +1103,17 @@ def check_useless(name, args, folder, config, tensors, useless):
     run = convert(args, folder, out)
     assert run.returncode == 3 and f"tensor {useless} has no use" in run.stderr and not os.path.exists(out), \
         f"{name}: {run.returncode} {run.stderr}"
+    write_folder(folder, config, tensors, {})
+
+
+def check_halved(name, args, folder, config, tensors):
+    """Half a checkpoint, whose file would load: a bias is optional."""
+    out = os.path.join(folder, "half.gguf")
+    for lost in HALVED[name]:
+        write_folder(folder, config, {k: w for k, w in tensors.items() if k != lost}, {})
+        run = convert(args, folder, out)
+        assert run.returncode == 3 and "the checkpoint is incomplete" in run.stderr and not os.path.exists(out), \
+            f"{name} without {lost}: {run.returncode} {run.stderr}"
     write_folder(folder, config, tensors, {})
 
 

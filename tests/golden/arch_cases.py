@@ -482,6 +482,7 @@ def bloom(f):
             for block in self.transformer.h:
                 e, ff = config.hidden_size, f["feed_forward_length"]
                 block.mlp.dense_h_to_4h, block.mlp.dense_4h_to_h = torch.nn.Linear(e, ff), torch.nn.Linear(ff, e)
+    Narrow.__name__ = "BloomForCausalLM"
     return Narrow, transformers.BloomConfig(**config), state
 
 

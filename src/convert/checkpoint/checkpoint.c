@@ -342,3 +342,17 @@ const char *ae_convert_text(const ae_convert *c, const char *key)
 {
     return json_string_value(ae_convert_value(c, key));
 }
+
+aerie_status ae_convert_check_fixed(const ae_convert *c, const char *key, const json_t *meant, const char *title)
+{
+    const json_t *value = ae_convert_value(c, key);
+    char found[48], wanted[48];
+    if (!value) return AERIE_OK;
+    const bool same = json_is_number(value) && json_is_number(meant)
+                          ? json_number_value(value) <= json_number_value(meant) &&
+                                json_number_value(value) >= json_number_value(meant)
+                          : json_equal(value, meant);
+    if (same) return AERIE_OK;
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: '%s' is %s; of %s %s is supported", c->config_path, key,
+                   as_text(value, found), title, as_text(meant, wanted));
+}

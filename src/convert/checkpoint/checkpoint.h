@@ -141,6 +141,8 @@ aerie_status ae_convert_real(const ae_convert *c, const json_t *value, const cha
 aerie_status ae_convert_bool(const ae_convert *c, const char *key, bool *value, bool *given);
 /* Reads a string; NULL if the key is absent or has no string. */
 const char *ae_convert_text(const ae_convert *c, const char *key);
+/* Returns UNSUPPORTED if a value is there and is not the one that files of `title` imply. */
+aerie_status ae_convert_check_fixed(const ae_convert *c, const char *key, const json_t *meant, const char *title);
 /* Returns the path of a file in the checkpoint's folder, to be freed with ae_free; NULL if memory is short. */
 char *ae_convert_path_in(const ae_convert *c, const char *name);
 /* Reads a text file as base/text.h does; the text is to be freed with ae_free. */

@@ -32,6 +32,12 @@ typedef enum ae_convert_rule_kind {
     AE_RULE_TURNED,    /* [columns, rows], F32 */
     AE_RULE_TURNED_STACK, /* [E, columns, rows], F32 */
     AE_RULE_WHOLE,     /* whole numbers, I32 */
+    AE_RULE_TRANSPOSED, /* [columns, rows], as GPT-2's matrices; a bias is plain */
+    /* Queries, keys and values in one tensor, by the numbers of heads in config.json. With "%s" in TO they become three
+     * tensors, else one with all queries first, then keys, then values. */
+    AE_RULE_QKV_JOINED,  /* in this order already */
+    AE_RULE_QKV_GROUPED, /* for each key head: its queries, its key, its value */
+    AE_RULE_KV_JOINED,   /* keys, then values; TO has "%s" */
     AE_RULE_PADDED,    /* a row for each token; rows without a token are copies of the first one */
 } ae_convert_rule_kind;
 
@@ -92,9 +98,11 @@ typedef struct ae_convert_arch {
     uint32_t window_period; /* one layer of each such period has no window, unless the file says otherwise */
     const ae_convert_rule *rules; /* ends with `from` NULL; NULL: only the shared rules */
     const ae_convert_key *keys;   /* ends with `to` NULL */
-    const char *aliases;  /* "old=new ...": renames values of config.json; NULL: none */
+    const char *aliases;  /* "old=new ...": renames values of config.json, "outer.inner" inside objects; NULL: none */
     const ae_convert_rename *parts; /* beginnings of names within a layer; ends with `old` NULL; NULL: none */
     const char *defaults; /* JSON of values that config.json may leave out; NULL: none */
+    const char *fixed;    /* JSON of the values that options of config.json may have, because files cannot express others */
+    const char *width_from; /* a matrix of layer 0 with the width of feed-forward blocks, if config.json lacks it; or NULL */
     aerie_status (*begin)(ae_convert *c); /* called before sizes are read, or NULL */
     aerie_status (*more_keys)(ae_convert_keys *k, const ae_convert *c); /* NULL: none */
     aerie_status (*more_tensors)(ae_convert *c, uint32_t layer);
@@ -104,14 +112,17 @@ typedef struct ae_convert_arch {
 
 /* Returns row i of the table; NULL: there are no more. */
 const ae_convert_arch *ae_convert_arch_at(size_t i);
-/* The rows that are in archs_late.c. */
-extern const ae_convert_arch ae_convert_late_archs[];
-extern const size_t ae_convert_n_late_archs;
+/* The rows that are in archs_late.c and archs_old.c. */
+extern const ae_convert_arch ae_convert_late_archs[], ae_convert_old_archs[];
+extern const size_t ae_convert_n_late_archs, ae_convert_n_old_archs;
 extern const ae_convert_rule ae_convert_shared_rules[], ae_convert_global_rules[];
 extern const ae_convert_key ae_convert_shared_keys[], ae_convert_expert_keys[];
 
 /* model.c: applies a rule. in, out: prefixes of the rule's two names. */
 aerie_status ae_convert_apply(ae_convert *c, const ae_convert_rule *r, const char *in, const char *out);
+
+/* fused.c: applies a rule for queries, keys and values in one tensor. */
+aerie_status ae_convert_add_fused(ae_convert *c, const ae_convert_rule *r, const ae_st_tensor *t, const char *to);
 
 /* mtp.c: counts the MTP blocks to write; adds their tensors; checks that they bind (unread: as in ae_model_options). */
 void ae_convert_count_ahead(ae_convert *c);
@@ -161,6 +172,8 @@ aerie_status ae_convert_tensors_bailing3(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_keys_seeing(ae_convert_keys *k, const ae_convert *c);
 
 /* late.c */
+/* Sets a value that config.json lacks. Takes ownership of `value`. */
+aerie_status ae_convert_set_missing(const ae_convert *c, const char *key, json_t *value);
 /* Writes the number of dense layers, which come first, from mlp_layer_types or moe_layer_freq. */
 aerie_status ae_convert_put_dense(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_denoises(ae_convert_keys *k, const ae_convert *c);
@@ -192,6 +205,15 @@ aerie_status ae_convert_tensors_plamo2(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_begin_talkie(ae_convert *c);
 aerie_status ae_convert_keys_talkie(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_talkie(ae_convert *c, uint32_t layer);
+
+/* old.c */
+aerie_status ae_convert_begin_falcon(ae_convert *c);
+aerie_status ae_convert_begin_mpt(ae_convert *c);
+aerie_status ae_convert_keys_mpt(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_keys_minicpm(ae_convert_keys *k, const ae_convert *c);
+/* Computes what configurations of mamba_ssm leave to the code. */
+aerie_status ae_convert_begin_mamba2(ae_convert *c);
+aerie_status ae_convert_keys_mamba2(ae_convert_keys *k, const ae_convert *c);
 
 /* decision.c */
 extern const char ae_convert_systemone_clef[], ae_convert_systemone_openjev[];

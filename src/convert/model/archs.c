@@ -1,5 +1,5 @@
 /* archs.c - the table of models that can be converted, and the names of tensors that they share (arch.h). Data only.
- * archs_late.c has the models with names or layers that few others have. */
+ * archs_late.c has the models with names or layers that few others have, archs_old.c those with tensors in other orders. */
 #include "convert/model/rules.h"
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
@@ -12,7 +12,10 @@ const ae_convert_rule ae_convert_global_rules[] = {
     PLAIN("norm", "output_norm"),
     PLAIN("norm_f", "output_norm"),
     PLAIN("final_layernorm", "output_norm"),
+    PLAIN("final_layer_norm", "output_norm"),
     PLAIN("embedding_norm", "token_embd_norm"),
+    PLAIN("word_embeddings_layernorm", "token_embd_norm"),
+    RULE("wpe", "position_embd", F32),
     PLAIN("lm_head", "output"),
     RULE("embed_tokens_per_layer", "per_layer_token_embd", PADDED),
     PLAIN("per_layer_model_projection", "per_layer_model_proj"),
@@ -444,6 +447,7 @@ static const ae_convert_arch archs[] = {
      .keys = granite_keys},
     {.classes = "Lfm2ForCausalLM LFM2ForCausalLM",
      .arch = "lfm2",
+     .width_from = "feed_forward.w1.weight",
      .flags = AE_ARCH_OWN_HEADS,
      .rules = lfm2,
      .keys = lfm2_keys,
@@ -585,12 +589,15 @@ static const ae_convert_arch archs[] = {
      .keys = indexed_keys,
      .more_keys = ae_convert_keys_indexed,
      .more_tensors = ae_convert_tensors_mla},
-    {.classes = "MambaForCausalLM FalconMambaForCausalLM",
+    {.classes = "MambaForCausalLM FalconMambaForCausalLM MambaLMHeadModel", /* the last class is mamba_ssm's */
      .arch = "mamba",
      .flags = AE_ARCH_NO_ROPE | AE_ARCH_OWN_HEADS,
      .rules = mamba,
      .keys = mamba_keys,
-     .defaults = "{\"num_attention_heads\":1,\"max_position_embeddings\":1048576}",
+     .aliases = AE_MAMBA_SSM_NAMES " ssm_cfg.dt_rank=time_step_rank",
+     .defaults = "{\"num_attention_heads\":1,\"max_position_embeddings\":1048576,\"layer_norm_epsilon\":1e-5,"
+                 "\"state_size\":16,\"conv_kernel\":4}",
+     .fixed = "{\"rms_norm\":true,\"layer\":\"Mamba1\"}",
      .more_keys = ae_convert_keys_mamba},
     {.classes = "JambaForCausalLM",
      .arch = "jamba",
@@ -643,6 +650,8 @@ static const ae_convert_arch archs[] = {
 
 const ae_convert_arch *ae_convert_arch_at(size_t i)
 {
-    const size_t n = sizeof archs / sizeof *archs;
-    return i < n ? &archs[i] : i - n < ae_convert_n_late_archs ? &ae_convert_late_archs[i - n] : NULL;
+    const size_t n = sizeof archs / sizeof *archs, n_late = n + ae_convert_n_late_archs;
+    if (i < n) return &archs[i];
+    if (i < n_late) return &ae_convert_late_archs[i - n];
+    return i - n_late < ae_convert_n_old_archs ? &ae_convert_old_archs[i - n_late] : NULL;
 }

@@ -197,20 +197,11 @@ static aerie_status check_settings(const ae_convert *c, const ae_convert_family 
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'hidden_act' is \"%.40s\"; \"gelu\" is supported",
                        c->config_path, act);
     for (size_t i = 0; i < f->n_fixed; i++) {
-        const json_t *value = ae_convert_value(c, f->fixed[i].key);
-        if (!value) continue;
         json_t *meant = json_loads(f->fixed[i].value, JSON_DECODE_ANY, NULL);
-        const bool same = json_is_number(value) && json_is_number(meant)
-                              ? json_number_value(value) <= json_number_value(meant) &&
-                                    json_number_value(value) >= json_number_value(meant)
-                              : json_equal(value, meant);
+        const aerie_status status = meant ? ae_convert_check_fixed(c, f->fixed[i].key, meant, f->title)
+                                          : ae_convert_no_memory(c, "the settings");
         json_decref(meant);
-        if (same) continue;
-        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        const aerie_status status = ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: '%s' is %.40s; of %s %s is supported",
-                                            c->config_path, f->fixed[i].key, text ? text : "?", f->title, f->fixed[i].value);
-        free(text);
-        return status;
+        AE_TRY(status);
     }
     return AERIE_OK;
 }

@@ -13,8 +13,7 @@ static json_t *values_of(const ae_convert *c)
     return json_is_object(c->layer) ? c->layer : c->config;
 }
 
-/* Sets a value that config.json lacks. Takes ownership of `value`. */
-static aerie_status set_missing(const ae_convert *c, const char *key, json_t *value)
+aerie_status ae_convert_set_missing(const ae_convert *c, const char *key, json_t *value)
 {
     if (ae_convert_value(c, key)) json_decref(value);
     else if (!value || json_object_set_new(values_of(c), key, value)) return ae_convert_no_memory(c, "the configuration");
@@ -96,9 +95,9 @@ aerie_status ae_convert_begin_hrm(ae_convert *c)
     if ((uint64_t)n * n_high * (n_low + 1) > AE_MAX_LAYERS)
         return ae_fail(c->error, AERIE_ERROR_LIMIT, "%s: %u cycles of %u + 1 stacks of %u layers are more than %u layers",
                        c->config_path, n_high, n_low, n, AE_MAX_LAYERS);
-    AE_TRY(set_missing(c, "H_cycles", json_integer(n_high)));
-    AE_TRY(set_missing(c, "L_cycles", json_integer(n_low)));
-    AE_TRY(set_missing(c, "num_layers_per_stack", json_integer(n)));
+    AE_TRY(ae_convert_set_missing(c, "H_cycles", json_integer(n_high)));
+    AE_TRY(ae_convert_set_missing(c, "L_cycles", json_integer(n_low)));
+    AE_TRY(ae_convert_set_missing(c, "num_layers_per_stack", json_integer(n)));
     if (json_object_set_new(values_of(c), "num_hidden_layers", json_integer((json_int_t)n * n_high * (n_low + 1))))
         return ae_convert_no_memory(c, "the configuration");
     return AERIE_OK;
@@ -237,7 +236,7 @@ static aerie_status part_rotations(ae_convert *c)
     if (ae_convert_value(c, "qk_rope_head_dim") && /* of which all rotates */
         json_object_set_new(values_of(c), "partial_rotary_factor", json_real(1)))
         return ae_convert_no_memory(c, "the configuration");
-    return set_missing(c, "compress_rope_theta", json_real(160000));
+    return ae_convert_set_missing(c, "compress_rope_theta", json_real(160000));
 }
 
 /* Renames the tensors of MTP blocks to those of layers after the last one. */
@@ -625,7 +624,7 @@ static bool has_index(const ae_convert *c, uint32_t layer)
 /* Sets the default of first_k_dense_replace in the model's code. */
 aerie_status ae_convert_begin_hy4(ae_convert *c)
 {
-    return set_missing(c, "first_k_dense_replace", json_integer(1));
+    return ae_convert_set_missing(c, "first_k_dense_replace", json_integer(1));
 }
 
 aerie_status ae_convert_keys_hy4(ae_convert_keys *k, const ae_convert *c)
@@ -727,7 +726,7 @@ aerie_status ae_convert_begin_talkie(ae_convert *c)
     if (json_object_set_new(values_of(c), "rms_norm_eps", json_real(1.1920929e-07)))
         return ae_convert_no_memory(c, "the configuration");
     const uint32_t n_ff = rows_of(c, "layers.0.mlp.mlp_gate.weight", false);
-    return set_missing(c, "intermediate_size", json_integer(n_ff));
+    return ae_convert_set_missing(c, "intermediate_size", json_integer(n_ff));
 }
 
 /* Writes the factor of the logits, which is a tensor in the folder. */

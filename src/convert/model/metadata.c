@@ -129,6 +129,21 @@ static aerie_status add_table(ae_convert *c, const char *name, const char *key, 
     return ae_convert_add(c, &(ae_convert_item){.name = name, .how = AE_CONVERT_VALUES, .values = values, .columns = n});
 }
 
+/* Reads the magnitudes that Phi-3.5-MoE gives instead of the factor that follows from its contexts. A file has one for all
+ * texts. */
+static aerie_status read_mscales(ae_convert *c)
+{
+    double near = 0, far = 0;
+    AE_TRY(ae_convert_real(c, rope_value(c, "short_mscale"), "short_mscale", 1e-3, 1e3, &near));
+    AE_TRY(ae_convert_real(c, rope_value(c, "long_mscale"), "long_mscale", 1e-3, 1e3, &far));
+    if (near <= 0 && far <= 0) return AERIE_OK;
+    if (fabs(near - far) > 1e-9)
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'short_mscale' %g and 'long_mscale' %g differ; GGUF files have "
+                       "one magnitude for all texts", c->config_path, near, far);
+    c->head.rope_attn = far;
+    return AERIE_OK;
+}
+
 /* Plans two tables of divisors, for texts within the original context and for longer ones, with one magnitude for both. */
 static aerie_status plan_longrope(ae_convert *c)
 {
@@ -141,6 +156,7 @@ static aerie_status plan_longrope(ae_convert *c)
     h->rope_n_ctx_orig = (uint32_t)n_ctx_orig;
     h->rope_attn = factor > 1 ? sqrt(1 + ae_log(factor) / ae_log(n_ctx_orig)) : 1;
     AE_TRY(ae_convert_real(c, rope_value(c, "attention_factor"), "attention_factor", 1e-3, 1e3, &h->rope_attn));
+    AE_TRY(read_mscales(c));
     AE_TRY(add_table(c, "rope_factors_long.weight", "long_factor", h->n_rot / 2));
     return add_table(c, "rope_factors_short.weight", "short_factor", h->n_rot / 2);
 }

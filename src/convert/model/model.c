@@ -167,15 +167,33 @@ static aerie_status check_activations(const ae_convert *c)
     return check_activation(c, "mamba_hidden_act", AE_CONVERT_SILU);
 }
 
-/* Reads the width of LFM2's feed-forward blocks from a matrix, because its code may change that of the configuration
- * (block_auto_adjust_ff_dim). */
-static aerie_status settle_ff(const ae_convert *c)
+/* Reads the width of feed-forward blocks from a matrix: LFM2's code may change that of the configuration
+ * (block_auto_adjust_ff_dim), and other models have none there. */
+static aerie_status settle_width(const ae_convert *c)
 {
-    const ae_st_tensor *t = ae_convert_look(c, "layers.0.feed_forward.w1.weight");
     json_t *to = json_is_object(c->layer) ? c->layer : c->config;
-    if (strcmp(c->arch->arch, "lfm2") || !t || t->n_dims != 2 || t->shape[0] > INT32_MAX) return AERIE_OK;
-    if (json_object_set_new(to, "intermediate_size", json_integer((json_int_t)t->shape[0])) == 0) return AERIE_OK;
+    const bool adjusts = strcmp(c->arch->arch, "lfm2") == 0;
+    uint32_t n_embd = 0;
+    char name[64];
+    if (!c->arch->width_from || (!adjusts && ae_convert_value(c, "intermediate_size"))) return AERIE_OK;
+    snprintf(name, sizeof name, "layers.0.%s", c->arch->width_from);
+    const ae_st_tensor *t = ae_convert_look(c, name);
+    if (!t || t->n_dims != 2) return AERIE_OK;
+    AE_TRY(ae_convert_u32(c, "hidden_size", 1, AE_MAX_EMBD, &n_embd));
+    const uint64_t width = t->shape[t->shape[0] == n_embd ? 1 : 0];
+    if (width > INT32_MAX) return AERIE_OK;
+    if (json_object_set_new(to, "intermediate_size", json_integer((json_int_t)width)) == 0) return AERIE_OK;
     return ae_convert_no_memory(c, "the configuration");
+}
+
+/* Returns a value by its name, which may be "outer.inner". */
+static json_t *value_at(const json_t *json, const char *name)
+{
+    char outer[64];
+    const char *dot = strchr(name, '.');
+    if (!dot) return json_object_get(json, name);
+    snprintf(outer, sizeof outer, "%.*s", (int)(dot - name), name);
+    return json_object_get(json_object_get(json, outer), dot + 1);
 }
 
 /* Copies values of config.json to the names that other models use. */
@@ -190,23 +208,39 @@ static aerie_status apply_aliases(const ae_convert *c)
         n = strcspn(at, " ");
         snprintf(name, sizeof name, "%.*s", (int)n, at);
         at += n + (at[n] == ' ');
-        json_t *value = json_object_get(to, old);
-        if (!value) value = json_object_get(c->config, old);
-        if (value && json_object_set(to, name, value)) return ae_convert_no_memory(c, "the configuration");
+        json_t *value = value_at(to, old);
+        if (!value) value = value_at(c->config, old);
+        if (value && !json_is_null(value) && json_object_set(to, name, value))
+            return ae_convert_no_memory(c, "the configuration");
     }
     return AERIE_OK;
+}
+
+/* Refuses options of the model that GGUF files of the architecture cannot express. */
+static aerie_status check_fixed(const ae_convert *c)
+{
+    json_t *fixed = c->arch->fixed ? json_loads(c->arch->fixed, 0, NULL) : NULL, *meant;
+    const char *key;
+    aerie_status status = AERIE_OK;
+    if (!c->arch->fixed) return AERIE_OK;
+    if (!fixed) return ae_convert_no_memory(c, "the configuration");
+    json_object_foreach(fixed, key, meant)
+        if (status == AERIE_OK) status = ae_convert_check_fixed(c, key, meant, c->arch->arch);
+    json_decref(fixed);
+    return status;
 }
 
 static aerie_status model_detect(ae_convert *c, bool *mine)
 {
     static const ae_convert_rename renames[] = {
         {"language_model.", ""}, {"model.language_model.", ""}, {"model.text_model.", ""}, {"model.", ""}, {"backbone.", ""},
-        {"shared.", "embed_tokens."}, {"transformer.blocks.", "layers."}, {"transformer.wte.", "embed_tokens."},
-        {"transformer.ln_f.", "norm."}, {"transformer.ff_out.", "lm_head."}, {"word_embeddings.", "embed_tokens."},
-        {"embed.", "embed_tokens."}, {"head.weight", "lm_head.weight"},
+        {"gpt_neox.", ""}, {"transformer.", ""}, {"h.", "layers."}, {"shared.", "embed_tokens."}, {"wte.", "embed_tokens."},
+        {"ln_f.", "norm."}, {"ff_out.", "lm_head."}, {"word_embeddings.", "embed_tokens."}, {"embed_in.", "embed_tokens."},
+        {"embed_out.", "lm_head."}, {"tok_embeddings.", "embed_tokens."}, {"embedding.word_embeddings.", "embed_tokens."},
+        {"embedding.", "embed_tokens."}, {"output_layer.", "lm_head."}, {"output.weight", "lm_head.weight"},
+        {"encoder.final_layernorm.", "norm."}, {"embed.", "embed_tokens."}, {"head.weight", "lm_head.weight"},
         {"encoder.embeddings.", "embeddings."}, {"encoder.layers.", "layers."}, {"encoder.final_norm.", "final_norm."},
-        {"embeddings.tok_embeddings.", "embed_tokens."},
-        {"rwkv.", ""}, {"blocks.", "layers."}, {"layers.layers.", "layers."}};
+        {"embeddings.tok_embeddings.", "embed_tokens."}, {"rwkv.", ""}, {"blocks.", "layers."}, {"layers.layers.", "layers."}};
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
     const json_t *classes = json_object_get(c->config, "architectures");
     const char *class = json_string_value(json_is_array(classes) ? json_array_get(classes, 0) : classes);
@@ -217,6 +251,10 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
     if (answers) class = "OpenJevModel";
     if (decides) class = "ClefModel";
     if (c->decision_config) class = "ModernBertDecisionModel";
+    /* mamba_ssm names none */
+    const json_t *ssm = json_object_get(c->config, "ssm_cfg");
+    const char *mixer = json_string_value(json_object_get(ssm, "layer"));
+    if (!class && ssm) class = mixer && strcmp(mixer, "Mamba2") == 0 ? "Mamba2ForCausalLM" : "MambaLMHeadModel";
     if (*mine && !class)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'architectures' names no class, such as [\"LlamaForCausalLM\"]: the "
                        "model's README or the one that it was made from says which", c->config_path);
@@ -242,8 +280,9 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
         json_decref(defaults);
         if (!ok) return ae_convert_no_memory(c, "the configuration");
     }
-    AE_TRY(settle_ff(c));
     AE_TRY(apply_aliases(c));
+    AE_TRY(settle_width(c));
+    AE_TRY(check_fixed(c));
     if (c->arch->parts) AE_TRY(ae_convert_rename_parts(c, c->arch->parts));
     if (c->arch->begin) AE_TRY(c->arch->begin(c));
     AE_TRY(read_sizes(c));
@@ -400,6 +439,11 @@ static aerie_status add_tensor(ae_convert *c, const ae_convert_rule *r, const ae
     }
     if (t->n_dims != 1 && t->n_dims != 2) return fail_shape(c, t, "a matrix or a row of numbers");
     if (r->kind == AE_RULE_PADDED) return add_padded(c, t, to);
+    if (r->kind == AE_RULE_QKV_JOINED || r->kind == AE_RULE_QKV_GROUPED || r->kind == AE_RULE_KV_JOINED)
+        return ae_convert_add_fused(c, r, t, to);
+    if (r->kind == AE_RULE_TRANSPOSED && t->n_dims == 2)
+        return ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .rows = s[1], .columns = s[0], .row_step = 1,
+                                                    .step = s[1]});
     ae_convert_item item = {.name = to, .from = t, .rows = t->n_dims == 2 ? s[0] : 0, .columns = s[t->n_dims - 1],
                             .f32 = r->kind == AE_RULE_F32};
     if (rotated) item.how = AE_CONVERT_ROTATED, item.head_dim = c->model.head_dim, item.n_rot = c->head.n_rot;
@@ -496,7 +540,7 @@ static bool is_ahead(const ae_convert *c, unsigned long layer)
 }
 
 /* Returns whether the file has no use for a tensor: it belongs to another modality than text, or to an unwritten MTP block. */
-static bool is_unneeded(const ae_convert *c, const char *name)
+static bool is_unneeded(const ae_convert *c, const char *name, const ae_st_tensor *t)
 {
     static const char *const starts[] = {"vision_tower.", "visual.", "vision_model.", "vision_embedder.", "vision_projection.",
                                          "multi_modal_projector.", "audio_tower.", "embed_vision.", "embed_audio.",
@@ -504,6 +548,8 @@ static bool is_unneeded(const ae_convert *c, const char *name)
                                          "linear_proj.", "vision_encoder.", "audio_encoder.", "mtp_layers.", "mlp_AR.",
                                          "switch."};
     if (strncmp(name, "mtp.", 4) == 0 && !c->model.n_ahead) return true;
+    /* the mask of causal attention, which old models save under the name of a bias */
+    if (t->n_dims == 4 && strncmp(name, "layers.", 7) == 0 && strstr(name, ".bias")) return true;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
     /* scales of activations, numbers that follow from the number of heads in lightning attention, and copies of a switch's
@@ -513,7 +559,7 @@ static bool is_unneeded(const ae_convert *c, const char *name)
                                        ".query_decay", ".key_decay", ".diagonal_decay"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (strlen(name) > strlen(ends[i]) && strcmp(name + strlen(name) - strlen(ends[i]), ends[i]) == 0) return true;
-    if (strstr(name, "rotary_emb.") || strstr(name, "attention.masked_bias")) return true;
+    if (strstr(name, "rotary_emb.") || strstr(name, "attention.masked_bias") || strstr(name, "attn.masked_bias")) return true;
     return strncmp(name, "layers.", 7) == 0 && is_ahead(c, strtoul(name + 7, NULL, 10));
 }
 
@@ -525,11 +571,11 @@ static aerie_status check_unused(ae_convert *c)
     for (size_t i = 0; i < c->n_entries; i++) {
         ae_convert_entry *e = &c->entries[i];
         if (e->used) continue;
-        if (!is_unneeded(c, e->name) && quantized)
+        if (!is_unneeded(c, e->name, e->tensor) && quantized)
             return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
                            "%s: the checkpoint is quantized by %.40s, which is not supported (tensor %s); convert the original "
                            "checkpoint instead", c->path, quantized, e->tensor->name);
-        if (!is_unneeded(c, e->name))
+        if (!is_unneeded(c, e->name, e->tensor))
             return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
                            "%s: tensor %s is unknown in architecture %s; --skip leaves it out", c->path, e->tensor->name,
                            c->arch->arch);
@@ -569,6 +615,58 @@ static void warn_of_head(const ae_convert *c)
                c->config_path);
 }
 
+/* Returns the checkpoint's tensor that became this one; NULL: none did. */
+static const char *source_of(const ae_convert *c, const char *name)
+{
+    for (size_t i = 0; i < c->n_items; i++) {
+        const ae_convert_item *item = &c->items[i];
+        const ae_st_tensor *t = item->parts ? item->parts[0] : item->from;
+        if (t && strcmp(item->name, name) == 0) return t->name;
+    }
+    return NULL;
+}
+
+static bool has_item(const ae_convert *c, const char *name)
+{
+    for (size_t i = 0; i < c->n_items; i++)
+        if (strcmp(c->items[i].name, name) == 0) return true;
+    return false;
+}
+
+/* name: the missing tensor of the file; other: one like it that is there. */
+static aerie_status fail_bias(const ae_convert *c, const char *name, const char *other)
+{
+    const char *from = source_of(c, other);
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: the checkpoint is incomplete: it has %s, but nothing for %s", c->path,
+                   from ? from : other, name);
+}
+
+/* Refuses a checkpoint with a bias in some layers and none in others that have the same matrix or norm: biases are optional in
+ * files, so binding the file would not notice. */
+static aerie_status check_biases(const ae_convert *c)
+{
+    char name[128];
+    if (c->decision_config) return AERIE_OK; /* whose last blocks are of another kind */
+    for (size_t i = 0; i < c->n_items; i++) {
+        const char *bias = c->items[i].name, *part = strncmp(bias, "blk.", 4) ? NULL : strchr(bias + 4, '.');
+        const size_t n = part ? strlen(part) : 0;
+        if (n < 6 || strcmp(part + n - 5, ".bias")) continue;
+        const unsigned long layer = strtoul(bias + 4, NULL, 10);
+        snprintf(name, sizeof name, "blk.%lu%s", layer - 1, part);
+        if (layer && has_item(c, name)) continue; /* that one is for all layers */
+        for (uint32_t l = 0; l < c->model.n_layers; l++) {
+            snprintf(name, sizeof name, "blk.%u%.*s.weight", l, (int)(n - 5), part);
+            if (!has_item(c, name)) continue;
+            snprintf(name, sizeof name, "blk.%u%s", l, part);
+            if (!has_item(c, name)) return fail_bias(c, name, bias);
+        }
+        /* the last norm is of the same kind as those of layers */
+        if (strcmp(part, ".attn_norm.bias") == 0 && !has_item(c, "output_norm.bias"))
+            return fail_bias(c, "output_norm.bias", bias);
+    }
+    return AERIE_OK;
+}
+
 static aerie_status model_plan(ae_convert *c)
 {
     const ae_st_tensor *embedding = ae_convert_look(c, "embed_tokens.weight");
@@ -580,20 +678,10 @@ static aerie_status model_plan(ae_convert *c)
     AE_TRY(ae_convert_plan_rope(c));
     for (uint32_t i = 0; i < c->model.n_layers; i++) AE_TRY(plan_layer(c, i));
     if (c->arch->finish) AE_TRY(c->arch->finish(c));
+    AE_TRY(check_biases(c));
     AE_TRY(ae_convert_plan_ahead(c));
     warn_of_head(c);
     return check_unused(c);
-}
-
-/* Returns the checkpoint's tensor that became this one; NULL: none did. */
-static const char *source_of(const ae_convert *c, const char *name)
-{
-    for (size_t i = 0; i < c->n_items; i++) {
-        const ae_convert_item *item = &c->items[i];
-        const ae_st_tensor *t = item->parts ? item->parts[0] : item->from;
-        if (t && strcmp(item->name, name) == 0) return t->name;
-    }
-    return NULL;
 }
 
 /* Binds the file like any model, which detects missing tensors and wrong shapes, and reads the vocabulary. */

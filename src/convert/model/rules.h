@@ -26,6 +26,11 @@
         PLAIN(place ".conv1d", "ssm_conv1d"), EXACT(place ".dt_bias", "ssm_dt.bias", PLAIN),                                   \
         EXACT(place ".A_log", "ssm_a", DECAY), EXACT(place ".D", "ssm_d", COLUMN),                                             \
         EXACT(place ".norm.weight", "ssm_norm.weight", GROUPS), PLAIN(place ".out_proj", "ssm_out")
+/* How mamba_ssm, the makers' package, names values. */
+#define AE_MAMBA_SSM_NAMES                                                                                                     \
+    "d_model=hidden_size n_layer=num_hidden_layers ssm_cfg.d_state=state_size ssm_cfg.d_conv=conv_kernel "                     \
+    "ssm_cfg.expand=expand ssm_cfg.headdim=head_dim ssm_cfg.ngroups=n_groups ssm_cfg.layer=layer "                             \
+    "tie_embeddings=tie_word_embeddings"
 #define MAMBA1(place)                                                                                                          \
     PLAIN(place ".in_proj", "ssm_in"), EXACT(place ".conv1d.weight", "ssm_conv1d.weight", CONV),                               \
         RULE(place ".conv1d", "ssm_conv1d", F32), RULE(place ".x_proj", "ssm_x", F32), RULE(place ".dt_proj", "ssm_dt", F32),  \

@@ -1,0 +1,157 @@
+"""Folders of models from before Llama, and others with queries, keys and values in one tensor. For check_classes.py."""
+import os
+import sys
+from array import array
+from math import log
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from apart import common, experts, grouped, take_apart  # noqa: E402
+from folders import changed, halves, joined, shaped, turned  # noqa: E402
+
+GPT_FFN = {"ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h"}
+
+
+def gpt_sizes(f, of_class, **more):
+    return {"architectures": [of_class], "n_embd": f["embedding_length"], "n_layer": f.n_layers,
+            "n_head": f["attention.head_count"], "n_positions": 256, "layer_norm_epsilon": 1e-5, "vocab_size": 264,
+            "tie_word_embeddings": False, **more}
+
+
+def mask(f):
+    """What old checkpoints save beside their weights."""
+    return {f"transformer.h.{i}.attn.bias": ([1, 1, 4, 4], array("f", [1.0] * 16)) for i in range(f.n_layers)} | {
+        f"transformer.h.{i}.attn.masked_bias": ([], array("f", [-1e4])) for i in range(f.n_layers)}
+
+
+def gpt2(f):
+    def change(out, at, t, _):
+        for name in [n for n, w in t.items() if len(w[0]) == 2]:
+            t[name] = turned(t[name])
+    layer = {"attn_norm": "ln_1", "ffn_norm": "ln_2", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj",
+             "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}
+    whole = {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "position_embd": "transformer.wpe"}
+    if f.arch == "starcoder":
+        config = gpt_sizes(f, "GPTBigCodeForCausalLM", multi_query=True, activation_function="gelu_pytorch_tanh", n_inner=None)
+        return config, take_apart(f, layer, whole, "transformer.h.{}.") | mask(f)
+    config = gpt_sizes(f, "GPT2LMHeadModel", activation_function="gelu_new", n_ctx=256)
+    return config, take_apart(f, layer, whole, "transformer.h.{}.", change) | mask(f)
+
+
+def in_groups(f, name):
+    def change(out, at, t, _):
+        for end in ("weight", "bias"):
+            if f"attn_qkv.{end}" in t:
+                out[f"{at}{name}.{end}"] = grouped(f, t.pop(f"attn_qkv.{end}"))
+    return change
+
+
+def gptneox(f):
+    layer = {"attn_output": "attention.dense", **GPT_FFN}
+    whole = {"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"}
+    config = common(f, "GPTNeoXForCausalLM", rotary_pct=0.25, rotary_emb_base=10000, hidden_act="gelu_fast",
+                    layer_norm_eps=1e-5, use_parallel_residual=f["use_parallel_residual"])
+    del config["rms_norm_eps"], config["rope_theta"], config["num_key_value_heads"], config["head_dim"]
+    return config, take_apart(f, layer, whole, "gpt_neox.layers.{}.", in_groups(f, "attention.query_key_value"))
+
+
+def bloom(f):
+    layer = {"attn_output": "self_attention.dense", **GPT_FFN}
+    whole = {"token_embd": "word_embeddings", "token_embd_norm": "word_embeddings_layernorm", "output_norm": "ln_f"}
+    config = {"architectures": ["BloomForCausalLM"], "n_embed": 96, "n_layer": 3, "num_attention_heads": 6, "seq_length": 256,
+              "layer_norm_epsilon": 1e-5, "vocab_size": 264, "apply_residual_connection_post_layernorm": False}
+    return config, take_apart(f, layer, whole, "h.{}.", in_groups(f, "self_attention.query_key_value"))
+
+
+def falcon(f):
+    new = "blk.0.attn_norm_2.weight" in f.tensors
+    layer = {"attn_norm": "ln_mlp" if new else "input_layernorm", "attn_norm_2": "ln_attn",
+             "attn_output": "self_attention.dense", **GPT_FFN}
+    whole = {"token_embd": "transformer.word_embeddings", "output_norm": "transformer.ln_f"}
+    # num_kv_heads counts for the new kind alone
+    config = {"architectures": ["FalconForCausalLM"], "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+              "num_kv_heads": 2 if new else 4, "multi_query": True, "new_decoder_architecture": new, "parallel_attn": True,
+              "alibi": False, "bias": False, "layer_norm_epsilon": 1e-5, "vocab_size": 264}
+    return config, take_apart(f, layer, whole, "transformer.h.{}.", in_groups(f, "self_attention.query_key_value"))
+
+
+def mpt(f):
+    layer = {"attn_norm": "norm_1", "ffn_norm": "norm_2", "attn_qkv": "attn.Wqkv", "attn_output": "attn.out_proj",
+             "ffn_up": "ffn.up_proj", "ffn_down": "ffn.down_proj"}
+    whole = {"token_embd": "transformer.wte", "output_norm": "transformer.norm_f", "position_embd": "transformer.wpe"}
+    most = f["attention.max_alibi_bias"]
+    config = {"architectures": ["MPTForCausalLM"], "d_model": 64, "n_heads": 4, "n_layers": 3, "max_seq_len": 256,
+              "expansion_ratio": 4, "vocab_size": 264, "no_bias": True, "logit_scale": None, "attn_config": {
+                  "alibi": most > 0, "alibi_bias_max": most or 8, "clip_qkv": f.get("attention.clamp_kqv"), "prefix_lm": False,
+                  "softmax_scale": None, "attn_type": "multihead_attention", "qk_ln": False}}
+    return config, take_apart(f, layer, whole, "transformer.blocks.{}.")
+
+
+def baichuan(f):
+    n = f["attention.head_count"]
+
+    def change(out, at, t, _):
+        q, k, v = (t.pop(f"attn_{x}.weight") for x in "qkv")
+        out[at + "self_attn.W_pack.weight"] = joined(halves(q, n), halves(k, n), v)
+    config = common(f, "BaichuanForCausalLM", model_max_length=256)
+    del config["num_key_value_heads"], config["head_dim"], config["rope_theta"], config["max_position_embeddings"]
+    return config, take_apart(f, change=change)
+
+
+def internlm2(f):
+    n, n_kv = f["attention.head_count"], f["attention.head_count_kv"]
+
+    def change(out, at, t, _):
+        q, k, v = (t.pop(f"attn_{x}.weight") for x in "qkv")
+        out[at + "attention.wqkv.weight"] = grouped(f, joined(halves(q, n), halves(k, n_kv), v))
+    layer = {"attn_norm": "attention_norm", "ffn_norm": "ffn_norm", "attn_output": "attention.wo",
+             "ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2"}
+    config = common(f, "InternLM2ForCausalLM", rope_scaling={"type": "dynamic", "factor": 2.0}, bias=False)
+    return config, take_apart(f, layer, {"token_embd": "model.tok_embeddings", "output": "output"}, change=change)
+
+
+def minicpm(f):
+    n, n_kv, e = f["attention.head_count"], f["attention.head_count_kv"], f["embedding_length"]
+
+    def change(out, at, t, _):
+        t["attn_q.weight"], t["attn_k.weight"] = halves(t["attn_q.weight"], n), halves(t["attn_k.weight"], n_kv)
+    return common(f, "MiniCPMForCausalLM", scale_emb=f["embedding_scale"], dim_model_base=e / f["logit_scale"],
+                  scale_depth=f["residual_scale"] * f.n_layers ** 0.5), take_apart(f, change=change)
+
+
+def phimoe(f):
+    def change(out, at, t, _):
+        experts(out, at + "block_sparse_moe.experts", t, "w1 w3 w2")
+    config = common(f, "PhiMoEForCausalLM", num_local_experts=8, num_experts_per_tok=2, attention_bias=True, lm_head_bias=True)
+    return config, take_apart(f, {"ffn_gate_inp": "block_sparse_moe.gate"}, change=change)
+
+
+def mamba2(f, own=False):
+    """own: as mamba_ssm, the makers' package, saves it."""
+    n, inner = f["ssm.time_step_rank"], f["ssm.inner_size"]
+
+    def change(out, at, t, _):
+        own = {"ssm_dt.bias": "dt_bias", "ssm_conv1d.weight": "conv1d.weight"}
+        for name, to in own.items():
+            w = t.pop(name)
+            out[f"{at}mixer.{to}"] = shaped(w, w[0][0], 1, w[0][1]) if "conv" in to else w
+        for name, to, g in (("ssm_a", "A_log", lambda x: log(-x)), ("ssm_d", "D", lambda x: x)):
+            out[f"{at}mixer.{to}"] = shaped(changed(t.pop(name), g), n)
+        out[at + "mixer.norm.weight"] = shaped(t.pop("ssm_norm.weight"), inner)
+    layer = {"attn_norm": "norm", "ssm_in": "mixer.in_proj", "ssm_out": "mixer.out_proj", "ssm_conv1d": "mixer.conv1d"}
+    whole = {"token_embd": "backbone.embedding" + ("" if own else "s"), "output_norm": "backbone.norm_f"}
+    tensors = take_apart(f, layer, whole, "backbone.layers.{}.", change)
+    sizes = {"d_state": f["ssm.state_size"], "d_conv": f["ssm.conv_kernel"], "headdim": inner // n,
+             "ngroups": f["ssm.group_count"], "layer": "Mamba2"}
+    if own:
+        return {"d_model": 64, "n_layer": f.n_layers, "vocab_size": 264, "ssm_cfg": sizes, "rms_norm": True, "attn_cfg": {},
+                "attn_layer_idx": [], "d_intermediate": 0, "pad_vocab_size_multiple": 8}, tensors
+    return {"architectures": ["Mamba2ForCausalLM"], "hidden_size": 64, "num_hidden_layers": f.n_layers, "num_heads": n,
+            "head_dim": inner // n, "state_size": f["ssm.state_size"], "n_groups": f["ssm.group_count"], "expand": 2,
+            "conv_kernel": f["ssm.conv_kernel"], "layer_norm_epsilon": 1e-5, "hidden_act": "silu",
+            "time_step_limit": [0.0, 1e38], "tie_word_embeddings": False}, tensors
+
+
+OLD = {"gpt2": gpt2, "starcoder": gpt2, "gptneox": gptneox, "gptneox-series": gptneox, "bloom": bloom, "falcon": falcon,
+       "falcon-40b": falcon, "mpt": mpt, "mpt-positions": mpt, "baichuan": baichuan, "baichuan-13b": baichuan,
+       "internlm2": internlm2, "minicpm": minicpm, "phimoe": phimoe, "mamba2": mamba2,
+       "mamba2 own": lambda f: mamba2(f, True)}
