@@ -23,8 +23,8 @@ model comm comm/module
 backend backend/cpu/ref backend/cpu/simd backend/cpu/x86 backend/cpu/x86/product backend/cpu/arm backend/cpu
 backend/gpu/emu backend/gpu/kernels backend/gpu/kernels/attention backend/gpu/kernels/product backend/gpu
 backend/gpu/emu/driver backend/gpu/cuda backend/gpu/vulkan device sample cache engine/weights engine/layers engine engine/tower
-draft draft/head speculate/control speculate convert/quantize convert/checkpoint convert/head convert/tower convert/model
-convert session session/group api""".split()
+draft draft/head speculate/control speculate convert/quantize convert/checkpoint convert/head convert/tower convert/archs
+convert/model convert session session/group api""".split()
 APP = """shared cli setup serve/page serve/parse serve/http serve/models serve/request serve/dialects serve router run bench
 files perplexity pull train doctor""".split()
 # What the public headers do not give the program; each says why at the include or at the top of its file.

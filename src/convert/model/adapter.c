@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 
 static const char suffix_a[] = ".lora_A.weight", suffix_b[] = ".lora_B.weight";
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/math/fmath.h"
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 
 #define CONFIG "joint_head_config.json"
 #define TENSORS "joint_head.safetensors"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/os.h"
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 
 static bool is_float(const ae_st_tensor *t)
 {

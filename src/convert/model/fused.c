@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 
 enum { QUERIES, KEYS, VALUES, N_PARTS };
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 
 static json_t *values_of(const ae_convert *c)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/math/fmath.h"
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 
 /* ---- From the tables ---------------------------------------------------------------------------------- */
 

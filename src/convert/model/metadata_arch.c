@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/math/fmath.h"
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 
 aerie_status ae_convert_keys_mistral3(ae_convert_keys *k, const ae_convert *c)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 #include "quant/types.h"
 
 /* ---- Detecting ---------------------------------------------------------------------------------------- */

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/model/arch.h"
-#include "convert/model/rules.h"
+#include "convert/archs/arch.h"
+#include "convert/archs/rules.h"
 
 #define IN_HEAD "head.layers."
 

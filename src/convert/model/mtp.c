@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 
 #define PLAIN(from, to) {from, to, AE_RULE_PLAIN, false}
 #define END {NULL, NULL, AE_RULE_PLAIN, false}

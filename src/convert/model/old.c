@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 
 /* ---- Falcon, MPT ------------------------------------------------------------------------------------------------- */
 

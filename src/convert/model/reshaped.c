@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 
 static aerie_status fail_kind(const ae_convert *c, uint32_t layer)
 {

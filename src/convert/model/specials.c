@@ -2,7 +2,7 @@
  * tokenizer.json or tokenizer.model lack, the ids of BOS, EOS and others, and all tokens that end a generation. */
 #include <string.h>
 
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 #include "convert/model/vocab.h"
 #include "text/token/vocab.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 
 #define PLAIN(from, to) {from, to, AE_RULE_PLAIN, false}
 #define ATTENTION(place, to)                                                                                                   \

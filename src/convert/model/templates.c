@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 #include "convert/model/vocab.h"
 
 enum { MAX_TEMPLATES = 32, NAME_BYTES = 41 };

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/os.h"
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 #include "convert/model/vocab.h"
 #include "text/token/pretok.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 #include "convert/model/vocab.h"
 
 enum { MAX_BYTES = 1024 }; /* limit of a token; Kimi's longest one has 128 */

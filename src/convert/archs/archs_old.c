@@ -1,6 +1,6 @@
 /* archs_old.c - rows of the table for models whose checkpoints have queries, keys and values in one tensor, matrices in the
  * other order, or names from before Llama. Data only (arch.h). */
-#include "convert/model/rules.h"
+#include "convert/archs/rules.h"
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
 

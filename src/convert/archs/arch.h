@@ -1,11 +1,11 @@
-/* arch.h - tables for models in Hugging Face folders: the architecture of each class, and what happens to its tensors and to
- * the values of config.json. Private to src/convert. A rule renames one tensor of a layer (layers.N.FROM to blk.N.TO), with
- * .weight and with .bias unless it is exact. Rules of an architecture come before those that all share. The first rule that
- * matches a tensor counts, so an architecture may give a name another meaning. Shapes are not listed: sizes that config.json
- * leaves open are checked by binding the new file like any model, before it gets its final name. Sources: the models' own code
- * in transformers; names and keys of GGUF files as llama.cpp reads them. */
-#ifndef AE_CONVERT_MODEL_ARCH_H
-#define AE_CONVERT_MODEL_ARCH_H
+/* arch.h - tables for models in Hugging Face folders: the architecture of each class, what happens to its tensors and to the
+ * values of config.json, and the functions of model/ that rows name. Private to src/convert. A rule renames one tensor of a
+ * layer (layers.N.FROM to blk.N.TO), with .weight and with .bias unless it is exact. Rules of an architecture come before those
+ * that all share. The first rule that matches a tensor counts, so an architecture may give a name another meaning. Shapes are
+ * not listed: sizes that config.json leaves open are checked by binding the new file like any model, before it gets its final
+ * name. Sources: the models' own code in transformers; names and keys of GGUF files as llama.cpp reads them. */
+#ifndef AE_CONVERT_ARCHS_ARCH_H
+#define AE_CONVERT_ARCHS_ARCH_H
 
 #include "convert/checkpoint/checkpoint.h"
 

@@ -1,5 +1,5 @@
 /* archs_late.c - rows of the table for models with names or layers that few others have. Data only (arch.h). */
-#include "convert/model/rules.h"
+#include "convert/archs/rules.h"
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
 

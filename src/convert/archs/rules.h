@@ -1,9 +1,9 @@
 /* rules.h - macros for the rows of the tables of models: rules for tensors, and keys (arch.h). For archs.c and archs_late.c
  * only. */
-#ifndef AE_CONVERT_MODEL_RULES_H
-#define AE_CONVERT_MODEL_RULES_H
+#ifndef AE_CONVERT_ARCHS_RULES_H
+#define AE_CONVERT_ARCHS_RULES_H
 
-#include "convert/model/arch.h"
+#include "convert/archs/arch.h"
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
 

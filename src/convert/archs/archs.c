@@ -1,6 +1,6 @@
 /* archs.c - the table of models that can be converted, and the names of tensors that they share (arch.h). Data only.
  * archs_late.c has the models with names or layers that few others have, archs_old.c those with tensors in other orders. */
-#include "convert/model/rules.h"
+#include "convert/archs/rules.h"
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
 
