@@ -295,7 +295,7 @@ static void print_names(const app_command *command, bool only_files)
     for (size_t i = 0; i < app_n_options(); i++) {
         const app_option *o = app_option_at(i);
         if (!(o->commands & command->bit)) continue;
-        if (only_files && (!o->argument || strcmp(o->argument, "FILE"))) continue;
+        if (only_files && (!o->argument || strncmp(o->argument, "FILE", 4))) continue;
         for (size_t k = 0; app_option_name(o, k, name); k++) {
             app_print("%s%s", space, name);
             space = only_files ? "|" : " ";

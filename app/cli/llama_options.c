@@ -202,6 +202,7 @@ static const app_foreign foreign_options[] = {
     {"--include-weights --exclude-weights", "X", APP_NOT_YET, "all weights of the importance matrix are used"},
     {"--keep-split", NULL, APP_ABSENT, "'quantize' writes a single file"},
     {"--tensor-type-file", "FILE", APP_OTHERWISE, "give --tensor-type several times"},
+    {"--max-buffer-size", "MIB", APP_NO_EFFECT, "tensors are quantized in chunks of some MiB"},
     {"--prune-layers", "LIST", APP_ABSENT, "'quantize' keeps all layers"},
     {"--stdin", NULL, APP_NO_EFFECT, "text is read from standard input when there is no -p"},
 

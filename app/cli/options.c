@@ -85,6 +85,7 @@ void app_options_free(app_options *options)
     free(options->render.variables.items);
     free(options->overrides.items);
     free(options->images.items);
+    app_lists_free(options);
     app_loras_free(&options->loras);
     free(options->hier.files.items);
     app_sampling_free(options);
@@ -145,8 +146,8 @@ static int wrong(const char *name, const app_option *o, const char *text)
     if (o->type == APP_ON_OFF) return app_error(APP_USAGE, "%s takes on or off; found '%s'", name, text);
     if (o->type == APP_COUNT)
         return app_error(APP_USAGE, "%s takes a whole number from %.0f to %.0f, or -1; found '%s'", name, o->min, o->max, text);
-    const bool real = o->type == APP_F32 || o->type == APP_REALS;
-    const char *what = o->type == APP_F32       ? "a number"
+    const bool real = o->type == APP_F32 || o->type == APP_TEMP || o->type == APP_REALS;
+    const char *what = o->type == APP_F32 || o->type == APP_TEMP ? "a number"
                        : real                   ? "a list (0,0.5,1) of numbers"
                        : o->type == APP_NUMBERS ? "a list (1,2,3 or 1-3 or 1-64*2) of whole numbers"
                                                 : "a whole number";
@@ -311,9 +312,15 @@ static int set_value(app_options *options, const app_option *o, const char *name
         if (!parse_real(text, &real) || !(real >= o->min && real <= o->max)) return wrong(name, o, text);
         *(float *)place = (float)real;
         return APP_DONE;
+    case APP_TEMP: /* as in llama.cpp, any number up to 0 takes the likeliest token */
+        if (!parse_real(text, &real) || !(real <= o->max)) return wrong(name, o, text);
+        *(float *)place = real > 0 ? (float)real : 0;
+        return APP_DONE;
     case APP_SEED: return parse_seed(options, o, name, text);
     case APP_TEXT: *(const char **)place = text; return APP_DONE;
     case APP_TEXTS: return add_text(place, text) ? APP_DONE : app_error_memory("the options");
+    case APP_OVERRIDES: return app_overrides_add(options, text);
+    case APP_FILES: return app_files_add(options, place, text);
     case APP_LORAS:
     case APP_LORAS_SCALED: return app_loras_add(place, name, text, o->type == APP_LORAS_SCALED);
     case APP_REALS: return parse_reals(place, o, name, text);
@@ -339,6 +346,7 @@ const char *app_option_default(const app_option *o, char out[256])
     case APP_I32: snprintf(out, 256, "%d", (int)*(const int32_t *)place); return out;
     case APP_U32:
     case APP_COUNT: snprintf(out, 256, "%u", (unsigned)*(const uint32_t *)place); return out;
+    case APP_TEMP:
     case APP_F32: snprintf(out, 256, "%g", (double)*(const float *)place); return out;
     case APP_SPEC_TYPE: snprintf(out, 256, "%s", aerie_spec_type_name(*(const aerie_spec_type *)place)); return out;
     case APP_KV_TYPE: snprintf(out, 256, "%s", aerie_kv_type_name(*(const aerie_kv_type *)place)); return out;
@@ -380,12 +388,21 @@ static int add_numbers(app_options *options, const app_option *o, const char *na
     return APP_DONE;
 }
 
+/* llama.cpp takes --ctx_size for --ctx-size: changes such a word, whose name has n bytes, unless it is known as it is. */
+static void put_dashes(char *word, size_t n, uint64_t commands)
+{
+    if (strncmp(word, "--", 2) || !memchr(word, '_', n) || app_option_find(word, n, commands) < app_n_options()) return;
+    for (size_t i = 0; i < n; i++)
+        if (word[i] == '_') word[i] = '-';
+}
+
 /* Parses the option at argv[*at] and moves *at to its last word. */
 static int parse_option(app_options *options, bool *given, int argc, char **argv, int *at)
 {
     const char *word = argv[*at], *value = NULL;
     const char *equals = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
     const size_t n = equals ? (size_t)(equals - word) : strlen(word);
+    put_dashes(argv[*at], n, options->command->bit);
     const size_t i = app_option_find(word, n, options->command->bit);
     const app_option *o = i < app_n_options() ? app_option_at(i) : NULL;
     const app_foreign *f = o ? NULL : app_foreign_option(word, n);

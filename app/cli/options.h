@@ -76,8 +76,11 @@ typedef enum app_type {
     APP_CTX,        /* uint32_t in [min, max], a context size; 0 is AERIE_CTX_TRAINED */
     APP_SEED,       /* uint64_t app_options.sampling.seed; -1 is a random one */
     APP_F32,        /* float in [min, max] */
+    APP_TEMP,       /* float up to max; 0 for negative numbers */
     APP_TEXT,       /* const char * */
     APP_TEXTS,      /* app_texts: may be given several times */
+    APP_OVERRIDES,  /* app_texts: KEY=TYPE:VALUE, or several with commas; may be given several times */
+    APP_FILES,      /* app_texts: FILE, or several with commas; may be given several times */
     APP_NUMBERS,    /* app_numbers: list with commas, each in [min, max] */
     APP_REALS,      /* app_reals: list with commas, each in [min, max] */
     APP_TREES,      /* app_numbers of aerie_tree: list with commas */
@@ -300,6 +303,7 @@ typedef struct app_convert_options {
 typedef struct app_options {
     const app_command *command;
     app_pull_options pull;
+    app_texts list_items; /* owned: the items of lists with commas (options_lists.c) */
     app_texts pulled; /* paths from app_pull_models, and the prompt made of arguments; the texts are owned */
     app_serve_options serve;
     app_router_options router;
@@ -437,6 +441,11 @@ bool app_is_on_gpu(const aerie_model_info *info);
 const char *app_gpu_drivers(void);
 
 /* ---- options_sampling.c: what --samplers, --logit-bias, --dry-sequence-breaker and --stop mean ------------- */
+
+/* options_lists.c: adds the items of a value. */
+int app_overrides_add(app_options *options, const char *text);
+int app_files_add(app_options *options, app_texts *files, const char *text);
+void app_lists_free(app_options *options);
 
 int app_sampling_settle(app_options *options);
 void app_sampling_free(app_options *options);

@@ -65,9 +65,9 @@ static const app_option options[] = {
      "run on these CPUs only: a number in hex, bit i for CPU i"},
     {"-Cr --cpu-range", "LO-HI", APP_TEXT, APP_THREADS, AT(cpu_range), 0, 0, "Model",
      "run on these CPUs only, and on those of --cpu-mask if that is given too"},
-    {"--override-kv", "KEY=TYPE:VALUE", APP_TEXTS, READS & ~APP_INSPECT, AT(overrides), 0, 0, "Model",
+    {"--override-kv", "KEY=TYPE:VALUE[,...]", APP_OVERRIDES, READS & ~APP_INSPECT, AT(overrides), 0, 0, "Model",
      "replace a metadata value of the model file; TYPE is int, float, bool or str, e.g. "
-     "tokenizer.ggml.add_bos_token=bool:false; may be repeated"},
+     "tokenizer.ggml.add_bos_token=bool:false; may be repeated, or several with commas between"},
     {"--kv-type", "TYPE", APP_KV_TYPE, APP_GENERATES | APP_DOCTOR, AT(session.kv_type), 0, 0, "Model",
      "type of the cached keys and values: f16; q8_0 for half the memory and faster long contexts; i16, integers of 15 "
      "bits; q4_0, 4 bits, for a quarter of the memory; i16/q8_0, q8_0/i16, q8_0/q4_0 or i16/q4_0, keys and "
@@ -158,7 +158,7 @@ static const app_option options[] = {
      "the prompt; run, embed and bench spec take several. run appends standard input to a single prompt"},
     {"-f --file", "FILE", APP_TEXT, APP_RUN | APP_TOKENIZE | APP_EMBED, AT(file), 0, 0, "Prompt",
      "read the prompt from a file, - is standard input; run drops one newline at its end, and for embed each line is a text"},
-    {"--image", "FILE", APP_TEXTS, APP_RUN, AT(images), 0, 0, "Prompt",
+    {"--image", "FILE[,FILE...]", APP_FILES, APP_RUN, AT(images), 0, 0, "Prompt",
      "an image (JPEG, PNG or WebP) for the one prompt; may be repeated. Images come before the text, or where it has "
      "<__media__>"},
     {"--prompts-file", "FILE", APP_TEXT, PROMPTS | APP_EMBED, AT(prompts_file), 0, 0, "Prompt",
@@ -263,8 +263,8 @@ static const app_option options[] = {
     /* Sampling */
     {"-s --seed", "N", APP_SEED, GENERATES, AT(sampling.seed), 0, 0, "Sampling",
      "random seed; the same seed gives the same output, -1 a new seed each time (default: a new one each time)"},
-    {"--temp --temperature", "T", APP_F32, GENERATES, AT(sampling.temperature), 0, 1000, "Sampling",
-     "temperature; 0: always the likeliest token"},
+    {"--temp --temperature", "T", APP_TEMP, GENERATES, AT(sampling.temperature), 0, 1000, "Sampling",
+     "temperature; 0 or less: always the likeliest token"},
     {"--temps", "LIST", APP_REALS, APP_BENCH_SPEC, AT(bench.temperatures), 0, 1000, "Sampling",
      "temperatures to measure, instead of --temp"},
     {"--top-k", "N", APP_I32, GENERATES, AT(sampling.top_k), -1, INT32_MAX, "Sampling",

@@ -50,7 +50,7 @@ int app_grammar_settle(app_options *options)
     };
     const source *given = NULL;
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
-        if (!sources[i].text) continue;
+        if (!sources[i].text || (!sources[i].file && !sources[i].schema && !*sources[i].text)) continue; /* '': none */
         if (given) return app_error(APP_USAGE, "%s and %s exclude each other", given->option, sources[i].option);
         given = &sources[i];
     }

@@ -66,7 +66,7 @@ static void wrong_command_lines(void **state)
         {"run -m m.gguf stray", "found 'stray'", "-p"},
         {"run --temp 1x", "--temp takes a number from 0 to 1000", "'1x'"},
         {"run --temp nan", "--temp takes a number", "'nan'"},
-        {"run --temp -1", "--temp takes a number", "'-1'"},
+        {"run --temp 1001", "--temp takes a number", "'1001'"},
         {"run --temp ''", "--temp takes a number", "''"},
         {"run --temp 0x1", "--temp takes a number", "'0x1'"},
         {"run --top-k 1.5", "--top-k takes a whole number", "'1.5'"},

@@ -115,7 +115,7 @@ static void suggestions(void **state)
         {"run --control-vector x", "'--control-vector' is not supported yet", "mlock"},
         {"run --mlok", "did you mean '--mlock'", "lora"},
         {"run --loar x", "did you mean '--lora'", "mlock"},
-        {"run --top_k 4", "did you mean '--top-k'", "top-p"},
+        {"run --top_kk 4", "did you mean '--top-k'", "top-p"},
         {"run --TEMP 1", "did you mean '--temp'", ""},
         {"run --cnv", "did you mean '-cnv'", "ctv"},
         {"run --n-gpu-layer 3", "did you mean '--n-gpu-layers'", ""},

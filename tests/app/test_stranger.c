@@ -99,7 +99,17 @@ static const struct {
     {"run -m m.gguf -p hi --frobnicate", 2, "unknown option '--frobnicate'"},
     {"run -m m.gguf -p hi -C 0", 2, "none of the requested CPUs"},
     {"run -m m.gguf -p hi -j '{' -n 2", 2, "not JSON"},
-    {"run -m m.gguf -p hi --grammar '' -n 2", 2, "no rule 'root'"},
+    {"run -m m.gguf -p hi --grammar '' -n 2 -q", 0, ""},
+    {"run -m m.gguf -p hi --grammar ' ' -n 2", 2, "no rule 'root'"},
+    {"run -m m.gguf -p hi --temp -1 -n 2 -q", 0, ""},
+    /* llama.cpp's command line also has underscores, and lists with commas */
+    {"run -m m.gguf -p hi --n_predict 2 --ctx_size=64 --no_display_prompt -q", 0, ""},
+    {"run -m m.gguf -p hi --frob_nicate", 2, "unknown option '--frob-nicate'"},
+    {"run -m m.gguf -p hi -n 2 --override-kv tokenizer.ggml.add_bos_token=bool:true,llama.context_length=int:8", 2,
+     "context holds 8"},
+    {"tokenize -m m.gguf -p hi --override-kv 'general.name=str:a,b,llama.context_length=int:x'", 2,
+     "llama.context_length=int:x"},
+    {"run -m m.gguf -p hi --image missing.png,gone.png", 2, "this model reads text only"},
     {"run -m m.gguf -p hi --stop ''", 2, "--stop needs a text that is not empty"},
     /* ids that no token has, and a template that is empty */
     {"run -m m.gguf --override-kv tokenizer.ggml.padding_token_id=int:100000 -p hi -n 2", 0,
