@@ -323,12 +323,14 @@ aerie_status aerie_model_rerank_tokens(const aerie_model *model, const char *que
     AE_NEED_IF(n_document, document, error);
     const ae_vocab *vocab = model->vocab;
     const int32_t eos = ae_vocab_adds_eos(vocab) ? ae_vocab_eos(vocab) : -1;
+    /* RoBERTa's and XLM-R's pairs have two of them in the middle */
+    const bool twice = strcmp(model->model->hparams.arch, "bert") == 0 && strncmp(ae_vocab_kind(vocab), "wordpiece", 9);
     ae_tokens list = {0};
     bool ok = true;
     *n_tokens = *n_first = 0;
     if (ae_vocab_adds_bos(vocab)) ok = ae_tokens_add(&list, ae_vocab_bos(vocab));
     aerie_status status = ok ? ae_vocab_encode(vocab, query, n_query, (ae_encode_options){0}, &list, error) : AERIE_OK;
-    if (status == AERIE_OK && ok && eos >= 0) ok = ae_tokens_add(&list, eos);
+    for (int i = 0; i < (twice ? 2 : 1) && status == AERIE_OK && ok && eos >= 0; i++) ok = ae_tokens_add(&list, eos);
     *n_first = list.n;
     if (status == AERIE_OK && ok) status = ae_vocab_encode(vocab, document, n_document, (ae_encode_options){0}, &list, error);
     if (status == AERIE_OK && ok && eos >= 0) ok = ae_tokens_add(&list, eos);

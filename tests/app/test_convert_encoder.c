@@ -146,11 +146,14 @@ static void other_encoders(void **state)
     aerie_embedder_free(e);
     aerie_model_free(model);
     encoder_refused("labels", "{" BERT_CONFIG "}", NULL, 3, true, "several labels");
-    encoder_refused("roberta", "{\"model_type\":\"roberta\"}", NULL, 0, true, "roberta");
+    encoder_refused("electra", "{\"model_type\":\"electra\"}", NULL, 0, true, "'model_type' is \"electra\"");
     encoder_refused("wordless", "{" BERT_CONFIG "}", NULL, 0, false, "vocab.txt");
     encoder_refused("norm", "{" BERT_CONFIG "}", "embeddings.LayerNorm.beta", 0, true, "embeddings.LayerNorm.bias is missing");
     encoder_refused("query", "{" BERT_CONFIG "}", "output.dense.weight", 0, true, "output.dense.weight is missing");
     encoder_refused("short", "{\"hidden_size\":32}", NULL, 0, true, "num_hidden_layers");
+    make_folder("dense"); /* as LaBSE has one: without it the vectors would be others */
+    write_in("dense", "modules.json", "[{\"type\":\"sentence_transformers.models.Dense\",\"path\":\"3_Dense\"}]");
+    encoder_refused("dense", "{" BERT_CONFIG "}", NULL, 0, true, "3_Dense");
 }
 
 /* ---- XLM-RoBERTa ----------------------------------------------------------------------------------- */
@@ -192,7 +195,7 @@ static void xlm_roberta(void **state)
     aerie_model *model;
     aerie_model_info info;
     int32_t *ids;
-    size_t n;
+    size_t n, n_first;
     (void)state;
     write_xlmr("xlmr", "{" XLMR_CONFIG XLMR_USUAL "}", NULL, NULL, NULL);
     if (convert_bert("xlmr", AE_TYPE_F32, &model, &error) != AERIE_OK) fail_msg("%s", error.text);
@@ -203,6 +206,10 @@ static void xlm_roberta(void **state)
     static const int32_t wanted[] = {0, 5, 6, 9, 10, 2};
     assert_int_equal(n, sizeof wanted / sizeof *wanted);
     assert_memory_equal(ids, wanted, sizeof wanted);
+    aerie_free(ids);
+    static const int32_t pair[] = {0, 6, 2, 2, 5, 2}; /* as transformers joins two texts */
+    assert_int_equal(aerie_model_rerank_tokens(model, "he", 2, "hello", 5, &ids, &n, &n_first, &error), AERIE_OK);
+    assert_true(n == 6 && n_first == 4 && !memcmp(ids, pair, sizeof pair));
     aerie_free(ids);
     aerie_model_free(model);
     ae_gguf *file = open_file("xlmr.gguf");
@@ -313,7 +320,7 @@ static void nomic_refused(void **state)
 {
     static const char *const cases[][2] = {
         {NOMIC_USUAL ",\"prenorm\":true", "'prenorm' is true"},
-        {NOMIC_USUAL ",\"moe_every_n_layers\":2", "'moe_every_n_layers' is 2"},
+        {NOMIC_USUAL ",\"moe_every_n_layers\":2", "'moe_every_n_layers' is 2"}, /* without experts among the tensors */
         {NOMIC_USUAL ",\"activation_function\":\"gelu\"", "'activation_function' is \"gelu\""},
         {NOMIC_USUAL ",\"rotary_emb_fraction\":0.5", "'rotary_emb_fraction' is 0.5"},
         {NOMIC_USUAL ",\"rotary_emb_interleaved\":true", "'rotary_emb_interleaved'"},

@@ -23,6 +23,7 @@ from array import array
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from apart import File, LLAMA, common, experts, take_apart  # noqa: E402
+from encoder_classes import KIN  # noqa: E402
 from old_classes import OLD  # noqa: E402
 from folders import changed, halves, joined, layers_of, read_gguf, rows_of, shaped, turned, usual_files, \
     write_folder, write_safetensors  # noqa: E402
@@ -957,7 +958,7 @@ def embedding_gemma(f):
     return config, tensors
 
 
-CASES = {**OLD, "glm4moe": glm4v_moe, "gemma-embedding": embedding_gemma,
+CASES = {**OLD, **KIN, "glm4moe": glm4v_moe, "gemma-embedding": embedding_gemma,
          "xverse": plain("XverseForCausalLM", True), "orion": plain("OrionForCausalLM"),
          "pangu-embedded": plain("PanguEmbeddedForCausalLM"), "deepseek": plain("DeepseekForCausalLM", True),
          "stablelm": plain("StableLmForCausalLM", layer_norm_eps=1e-5, use_qkv_bias=True), "apertus": apertus,
@@ -985,7 +986,7 @@ ROUNDED = {"minimax-m3": ("norm",), "kimi-k3": ("ssm_a",), "bailingmoe3": ("ssm_
 OTHER = ("talkie", "graniteswitch", "apertus")
 HALVED = {"gpt2": ("transformer.h.1.attn.c_attn.bias", "transformer.ln_f.bias"),
           "phimoe": ("model.layers.2.self_attn.o_proj.bias",)}
-ENCODERS = ("eurobert", "llama-embed", "gemma-embedding")
+ENCODERS = ("eurobert", "llama-embed", "gemma-embedding", *KIN)
 
 
 def convert(args, folder, out):

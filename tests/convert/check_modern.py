@@ -12,6 +12,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -288,6 +289,45 @@ def check_judge(args, case, folder, out):
     os.remove(out)
 
 
+def characters(kind):
+    """The kind of BPE that mmBERT and the multilingual models of granite-embedding-r2 have."""
+    words = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "\u2581\u2581", "\u2581", "h", "e", "l", "o", "he", "ll", "\u2581he",
+             "\u2581hell", *(f"<0x{i:02X}>" for i in range(200))]
+    merges = [["h", "e"], ["l", "l"], ["\u2581", "he"], ["\u2581he", "ll"]]
+    added = [{"id": i, "content": w, "special": i < 5, "single_word": False, "lstrip": False, "rstrip": False,
+              "normalized": False} for i, w in enumerate(words[:6])]
+    mark = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    replaces = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    frame = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<bos>", "type_id": 0}}, {"Sequence": {
+        "id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<eos>", "type_id": 0}}], "pair": [], "special_tokens": {
+            w: {"id": w, "ids": [i], "tokens": [w]} for w, i in (("<bos>", 2), ("<eos>", 1))}}
+    made = {"version": "1.0", "added_tokens": added, "normalizer": None if kind == "mmbert" else replaces,
+            "pre_tokenizer": mark if kind == "mmbert" else {"type": "Split", "pattern": {"String": " "},
+                                                            "behavior": "MergedWithPrevious", "invert": False},
+            "post_processor": frame, "decoder": None, "model": {
+                "type": "BPE", "vocab": {w: i for i, w in enumerate(words)}, "merges": merges, "unk_token": "<unk>",
+                "byte_fallback": True, "fuse_unk": True}}
+    names = {"bos_token": "<bos>", "eos_token": "<eos>", "cls_token": "<bos>", "sep_token": "<eos>", "mask_token": "<mask>"}
+    return {"tokenizer.json": json.dumps(made), "tokenizer_config.json": json.dumps(names)}
+
+
+def check_characters(args, case, folder, out):
+    # ids by tokenizers' own library: mmBERT's finds no runs of spaces, and puts a space before the text
+    for kind, text, ids in (("mmbert", "hello   hell", [2, 14, 10, 6, 6, 14, 1]),
+                            ("granite-embed-multi-311m", "hello hell", [2, 11, 12, 10, 14, 1])):
+        case.write(folder, files={**case.files, **characters(kind)})
+        run = convert(args, folder, out)
+        assert run.returncode == 0, run.stderr
+        keys, _ = read_gguf(out, raw=True)
+        kept = ("\u2581\u2581", 1) if kind == "mmbert" else ("  ", 4)
+        assert keys["tokenizer.ggml.pre"] == kind and keys["tokenizer.ggml.model"] == "gpt2"
+        assert (keys["tokenizer.ggml.tokens"][5], keys["tokenizer.ggml.token_type"][5]) == kept
+        run = subprocess.run([args.aerie, "tokenize", "-m", out, "--ids", "-p", text], capture_output=True, text=True)
+        got = [int(x) for x in re.findall(r"\d+", run.stdout)]
+        assert got == ids, f"{kind}: {got}, not {ids}"
+        os.remove(out)
+
+
 def check_vocabulary(args, case, folder, out):
     at = "tokenizer/" if case.decides else ""
     case.write(folder, files=without(case.files, "tokenizer.json"))
@@ -296,9 +336,11 @@ def check_vocabulary(args, case, folder, out):
     refused(args, case, folder, out, at + "tokenizer.json")
     other = json.loads(case.files["tokenizer.json"])
     other["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
-    other["decoder"] = None # mmBERT's kind
+    other["decoder"] = None
     case.write(folder, files={**case.files, "tokenizer.json": json.dumps(other)})
-    refused(args, case, folder, out, "no byte-level BPE")
+    refused(args, case, folder, out, "neither splits text into bytes nor marks spaces")
+    if case.name == "modern-bert":
+        check_characters(args, case, folder, out)
     names = json.loads(case.files["tokenizer_config.json"])
     for key in ("cls_token", "sep_token"):
         case.write(folder, files={**case.files, "tokenizer_config.json": json.dumps(without(names, key))})

@@ -235,6 +235,8 @@ aerie_status ae_convert_plan_rope(ae_convert *c);
 aerie_status ae_convert_find_module(const ae_convert *c, const char *end, uint32_t nth, char name[256], bool *found);
 /* Reads how sentence-transformers pools; *pooling is unchanged if the folder has no such setting. */
 aerie_status ae_convert_read_pooling(const ae_convert *c, ae_pooling *pooling);
+/* Refuses a folder of sentence-transformers with a layer after the pooling. title: what cannot hold it. */
+aerie_status ae_convert_check_modules(const ae_convert *c, const char *title);
 /* Writes the keys tokenizer.* from the folder's files, for n_vocab tokens. */
 aerie_status ae_convert_put_vocab(const ae_convert *c, ae_gguf_writer *w);
 

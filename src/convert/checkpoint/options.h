@@ -62,6 +62,7 @@ typedef struct ae_convert_family ae_convert_family;
 typedef struct ae_convert_encoder {
     uint32_t n_embd, n_layers, n_heads, n_ff, n_ctx, n_vocab, n_types;
     uint32_t n_skipped; /* rows of the position table before the first used one */
+    uint32_t n_experts, n_used, expert_step; /* layers 1, 1 + step, ... have experts; 0: none has */
     const ae_convert_family *family;
     double norm_eps, rope_base;
     ae_pooling pooling; /* NONE: not given */

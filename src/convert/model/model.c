@@ -678,6 +678,7 @@ static aerie_status model_plan(ae_convert *c)
     AE_TRY(ae_convert_plan_rope(c));
     for (uint32_t i = 0; i < c->model.n_layers; i++) AE_TRY(plan_layer(c, i));
     if (c->arch->finish) AE_TRY(c->arch->finish(c));
+    if (c->arch->finish != ae_convert_finish_dense) AE_TRY(ae_convert_check_modules(c, c->arch->arch));
     AE_TRY(check_biases(c));
     AE_TRY(ae_convert_plan_ahead(c));
     warn_of_head(c);

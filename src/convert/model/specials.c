@@ -247,7 +247,8 @@ aerie_status ae_convert_put_special(const ae_convert *c, ae_gguf_writer *out, co
                   {"pad_token", "pad_token_id", "tokenizer.ggml.padding_token_id"}};
     int64_t ids[4];
     ends e = {.n = 0};
-    const bool framed = c->arch && strcmp(c->arch->arch, "modern-bert") == 0;
+    const char *kind = ae_convert_type_of(json_object_get(f->tokenizer, "model"));
+    const bool framed = c->arch ? strcmp(c->arch->arch, "modern-bert") == 0 : c->encoder.family && strcmp(kind, "BPE") == 0;
     for (size_t i = 0; i < 4; i++) {
         note_strays(c, w, tokens[i].id, ae_convert_value(c, tokens[i].id));
         note_strays(c, w, tokens[i].id, json_object_get(f->generation, tokens[i].id));
@@ -270,6 +271,7 @@ aerie_status ae_convert_put_special(const ae_convert *c, ae_gguf_writer *out, co
     const bool add_bos = f->tokenizer ? frames(f->tokenizer, w, ids[0], false) : !json_is_false(bos) && ids[0] >= 0;
     const bool add_eos = f->tokenizer ? frames(f->tokenizer, w, ids[1], true) : json_is_true(eos);
     AE_TRY(ae_gguf_writer_bool(out, "tokenizer.ggml.add_bos_token", framed || json_is_true(bos) || add_bos, c->error));
-    if (framed) AE_TRY(ae_gguf_writer_bool(out, "tokenizer.ggml.add_sep_token", true, c->error));
+    /* programs put it between the two texts of a pair */
+    if (framed || c->encoder.family) AE_TRY(ae_gguf_writer_bool(out, "tokenizer.ggml.add_sep_token", true, c->error));
     return ae_gguf_writer_bool(out, "tokenizer.ggml.add_eos_token", framed || json_is_true(eos) || add_eos, c->error);
 }

@@ -70,7 +70,7 @@ const json_t *ae_convert_find_step(const json_t *json, const char *list, const c
     return NULL;
 }
 
-static bool is_byte_level(const json_t *tokenizer)
+bool ae_convert_is_byte_level(const json_t *tokenizer)
 {
     return ae_convert_find_step(json_object_get(tokenizer, "pre_tokenizer"), "pretokenizers", "ByteLevel") ||
            ae_convert_find_step(json_object_get(tokenizer, "decoder"), "decoders", "ByteLevel");
@@ -277,16 +277,64 @@ aerie_status ae_convert_put_words(const ae_convert *c, ae_gguf_writer *out, ae_c
     return ae_gguf_writer_array(out, "tokenizer.ggml.scores", AE_GGUF_F32, w->scores, w->n, c->error);
 }
 
-static aerie_status put_bpe(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f)
+aerie_status ae_convert_put_bpe(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f,
+                                const char *usual)
 {
     const json_t *tokenizer = f->tokenizer;
     char pre[32];
     AE_TRY(find_pre(c, tokenizer, pre));
+    if (usual && strcmp(pre, "gpt-2") == 0) snprintf(pre, sizeof pre, "%s", usual);
     AE_TRY(put_json_words(c, w, tokenizer, true));
     AE_TRY(ae_convert_put_added(c, w, f));
     AE_TRY(ae_convert_put_words(c, out, w, "gpt2", false));
     AE_TRY(ae_gguf_writer_string(out, "tokenizer.ggml.pre", pre, c->error));
     return put_merges(c, out, json_object_get(json_object_get(tokenizer, "model"), "merges"));
+}
+
+/* Returns how a BPE of characters treats spaces, which is the name of its rules; NULL: in another way than the known ones. */
+static const char *rules_of_spaces(const json_t *tokenizer)
+{
+    const json_t *mark = ae_convert_find_step(json_object_get(tokenizer, "normalizer"), "normalizers", "Replace");
+    const char *from = json_string_value(json_object_get(json_object_get(mark, "pattern"), "String"));
+    const char *to = json_string_value(json_object_get(mark, "content"));
+    if (ae_convert_find_step(json_object_get(tokenizer, "pre_tokenizer"), "pretokenizers", "Metaspace")) return "mmbert";
+    return from && to && strcmp(from, " ") == 0 && strcmp(to, SPACE_MARK) == 0 ? "granite-embed-multi-311m" : NULL;
+}
+
+/* Writes tokens for runs of spaces as tokens like others: mmBERT's tokenizer never finds them in a text, because it replaces
+ * spaces before. */
+static aerie_status mark_spaces(const ae_convert *c, ae_convert_words *w)
+{
+    for (uint32_t i = 0; i < w->n; i++) {
+        const ae_gguf_string text = w->list[i];
+        size_t n = 0;
+        while (n < text.n && text.data[n] == ' ') n++;
+        if (w->types[i] != AERIE_TOKEN_USER_DEFINED || !n || n < text.n) continue;
+        ae_buf marks = {0};
+        for (size_t k = 0; k < n; k++) ae_buf_adds(&marks, SPACE_MARK);
+        const aerie_status status = marks.failed ? ae_convert_no_memory(c, "the vocabulary")
+                                                 : ae_convert_words_put(c, w, marks.data, marks.n, i, AERIE_TOKEN_NORMAL);
+        ae_buf_free(&marks);
+        AE_TRY(status);
+    }
+    return AERIE_OK;
+}
+
+/* Writes the BPE of mmBERT and of granite-embedding-r2's multilingual models, which merges characters like Gemma's. */
+static aerie_status put_characters(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f)
+{
+    const char *pre = c->options.pre ? c->options.pre : rules_of_spaces(f->tokenizer);
+    if (!pre)
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tokenizer.json is a BPE that neither splits text into bytes nor "
+                       "marks spaces like mmBERT's or the multilingual granite-embedding-r2's; --pre mmbert and --pre "
+                       "granite-embed-multi-311m select those rules", c->path);
+    AE_TRY(put_json_words(c, w, f->tokenizer, true));
+    AE_TRY(ae_convert_put_added(c, w, f));
+    AE_TRY(spell_spaces(c, w));
+    if (strcmp(pre, "mmbert") == 0) AE_TRY(mark_spaces(c, w));
+    AE_TRY(ae_convert_put_words(c, out, w, "gpt2", false));
+    AE_TRY(ae_gguf_writer_string(out, "tokenizer.ggml.pre", pre, c->error));
+    return put_merges(c, out, json_object_get(json_object_get(f->tokenizer, "model"), "merges"));
 }
 
 /* Writes the tokens of SentencePiece's BPE. tokenizer.json may be NULL; then only its model is used. */
@@ -337,10 +385,6 @@ static aerie_status put_all(const ae_convert *c, ae_gguf_writer *out, ae_convert
     if (f->tokenizer && !json_object_size(json_object_get(json_object_get(f->tokenizer, "model"), "vocab")) && !unigram)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tokenizer.json has no tokens ('model', 'vocab'): fetch it again",
                        c->path);
-    if (f->tokenizer && strcmp(c->arch->arch, "modern-bert") == 0 && !is_byte_level(f->tokenizer))
-        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: the tokenizer is no byte-level BPE (mmBERT and the multilingual granite-embedding-r2 have such "
-                       "ones); a ModernBERT with it cannot be converted, but a GGUF file of it can be run", c->path);
     char *path = ae_convert_path_in(c, "tiktoken.model");
     if (!path) return ae_convert_no_memory(c, "a path");
     const bool ranks = !f->tokenizer && ae_file_exists(path);
@@ -348,7 +392,9 @@ static aerie_status put_all(const ae_convert *c, ae_gguf_writer *out, ae_convert
     if (ranks) AE_TRY(ae_convert_put_tiktoken(c, out, w, f));
     else if (!f->tokenizer && strcmp(c->arch->arch, "plamo2") == 0) AE_TRY(ae_convert_put_plamo(c, out, w));
     else if (unigram) AE_TRY(ae_convert_put_unigram(c, out, w, f, NULL));
-    else AE_TRY(f->tokenizer && is_byte_level(f->tokenizer) ? put_bpe(c, out, w, f) : put_spm(c, out, w, f));
+    else if (f->tokenizer && ae_convert_is_byte_level(f->tokenizer)) AE_TRY(ae_convert_put_bpe(c, out, w, f, NULL));
+    else if (f->tokenizer && strcmp(c->arch->arch, "modern-bert") == 0) AE_TRY(put_characters(c, out, w, f));
+    else AE_TRY(put_spm(c, out, w, f));
     AE_TRY(ae_convert_put_special(c, out, w, f));
     return ae_convert_put_templates(c, out, f->config);
 }

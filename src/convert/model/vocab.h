@@ -55,6 +55,10 @@ aerie_status ae_convert_put_tiktoken(const ae_convert *c, ae_gguf_writer *out, a
 /* vocab.c: reads the JSON files of a tokenizer; a missing one stays NULL. */
 aerie_status ae_convert_read_folder(const ae_convert *c, ae_convert_folder *f);
 void ae_convert_folder_free(ae_convert_folder *f);
+bool ae_convert_is_byte_level(const json_t *tokenizer);
+/* Writes a byte-level BPE without special tokens and templates. usual: name of GPT-2's rules for this model; NULL: "gpt-2". */
+aerie_status ae_convert_put_bpe(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f,
+                                const char *usual);
 /* Adds the tokens that tokenizer.json lists as added_tokens. */
 aerie_status ae_convert_put_json_added(const ae_convert *c, ae_convert_words *w, const json_t *tokenizer);
 /* Returns whether tokenizer.json puts a space before a text. */
@@ -79,7 +83,9 @@ aerie_status ae_convert_put_special(const ae_convert *c, ae_gguf_writer *out, co
 /* templates.c: writes chat templates, from their files and from tokenizer_config.json. */
 aerie_status ae_convert_put_templates(const ae_convert *c, ae_gguf_writer *out, const json_t *config);
 
-/* wordpiece.c: writes tokenizer.* of an encoder's folder, for n_vocab tokens and n_types token types. */
-aerie_status ae_convert_put_pieces(const ae_convert *c, uint32_t n_vocab, uint32_t n_types, ae_gguf_writer *out);
+/* wordpiece.c: writes tokenizer.* of an encoder's folder, for n_vocab tokens and n_types token types. bpe: name of the rules of
+ * a byte-level BPE; NULL: the model has none. */
+aerie_status ae_convert_put_pieces(const ae_convert *c, uint32_t n_vocab, uint32_t n_types, const char *bpe,
+                                   ae_gguf_writer *out);
 
 #endif

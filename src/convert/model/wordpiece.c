@@ -1,4 +1,5 @@
-/* wordpiece.c - the vocabulary of an encoder: WordPiece, from tokenizer.json or vocab.txt, or Unigram (unigram.c). */
+/* wordpiece.c - the vocabulary of an encoder: WordPiece, from tokenizer.json or vocab.txt, or Unigram (unigram.c), or
+ * byte-level BPE (vocab.c). */
 #include <string.h>
 
 #include "convert/model/vocab.h"
@@ -40,7 +41,7 @@ static aerie_status words_of_json(const ae_convert *c, ae_convert_words *w, json
     if ((type && strcmp(type, "WordPiece")) || !json_is_object(vocab))
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
                        "%s: tokenizer.json is of the kind \"%.40s\"; for encoders, WordPiece and "
-                       "Unigram are supported",
+                       "Unigram are supported, and for RoBERTa and JinaBERT 2 byte-level BPE",
                        c->path, type ? type : "?");
     json_object_keylen_foreach(vocab, text, n, id)
         AE_TRY(put_word(c, w, text, n, json_is_integer(id) ? json_integer_value(id) : -1, false));
@@ -91,29 +92,33 @@ static aerie_status write_words(const ae_convert *c, const ae_convert_words *w, 
     return AERIE_OK;
 }
 
-/* XLM-R has a Unigram vocabulary and the folder's special tokens. */
-static aerie_status put_unigram(const ae_convert *c, ae_convert_words *w, uint32_t n_types, ae_gguf_writer *out)
+/* XLM-R has a Unigram vocabulary, RoBERTa a byte-level BPE; both have the folder's special tokens. */
+static aerie_status put_pieces(const ae_convert *c, ae_convert_words *w, uint32_t n_types, const char *bpe, ae_gguf_writer *out)
 {
     ae_convert_folder f = {0};
     aerie_status status = ae_convert_read_folder(c, &f);
-    if (status == AERIE_OK) status = ae_convert_put_unigram(c, out, w, &f, NULL);
+    if (status == AERIE_OK)
+        status = bpe ? ae_convert_put_bpe(c, out, w, &f, bpe) : ae_convert_put_unigram(c, out, w, &f, NULL);
     if (status == AERIE_OK) status = ae_gguf_writer_u32(out, "tokenizer.ggml.token_type_count", n_types, c->error);
     if (status == AERIE_OK) status = ae_convert_put_special(c, out, w, &f);
     ae_convert_folder_free(&f);
     return status;
 }
 
-aerie_status ae_convert_put_pieces(const ae_convert *c, uint32_t n_vocab, uint32_t n_types, ae_gguf_writer *out)
+aerie_status ae_convert_put_pieces(const ae_convert *c, uint32_t n_vocab, uint32_t n_types, const char *bpe,
+                                   ae_gguf_writer *out)
 {
     ae_convert_words w;
     json_t *json = NULL;
     aerie_status status = ae_convert_words_init(c, &w, n_vocab);
     if (status == AERIE_OK) status = ae_convert_read_json(c, "tokenizer.json", &json);
-    const bool unigram = ae_convert_is_unigram(json);
-    if (status == AERIE_OK && unigram) status = put_unigram(c, &w, n_types, out);
-    if (status == AERIE_OK && !unigram) status = json ? words_of_json(c, &w, json) : words_of_text(c, &w);
-    if (status == AERIE_OK && !unigram) status = ae_convert_words_fill(c, &w);
-    if (status == AERIE_OK && !unigram) status = write_words(c, &w, n_types, out);
+    const bool bytes = bpe && json && strcmp(ae_convert_type_of(json_object_get(json, "model")), "BPE") == 0 &&
+                       ae_convert_is_byte_level(json);
+    const bool pieces = bytes || ae_convert_is_unigram(json);
+    if (status == AERIE_OK && pieces) status = put_pieces(c, &w, n_types, bytes ? bpe : NULL, out);
+    if (status == AERIE_OK && !pieces) status = json ? words_of_json(c, &w, json) : words_of_text(c, &w);
+    if (status == AERIE_OK && !pieces) status = ae_convert_words_fill(c, &w);
+    if (status == AERIE_OK && !pieces) status = write_words(c, &w, n_types, out);
     json_decref(json);
     ae_convert_words_free(&w);
     return status;
