@@ -6,7 +6,7 @@ from math import log
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from apart import common, experts, grouped, take_apart  # noqa: E402
-from folders import changed, halves, joined, shaped, turned  # noqa: E402
+from folders import changed, halves, joined, layers_of, shaped, turned  # noqa: E402
 
 GPT_FFN = {"ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h"}
 
@@ -151,7 +151,96 @@ def mamba2(f, own=False):
             "time_step_limit": [0.0, 1e38], "tie_word_embeddings": False}, tensors
 
 
-OLD = {"gpt2": gpt2, "starcoder": gpt2, "gptneox": gptneox, "gptneox-series": gptneox, "bloom": bloom, "falcon": falcon,
+def exaone(f):
+    f.tensors.pop("rope_freqs.weight")
+    layer = {"attn_norm": "ln_1", "ffn_norm": "ln_2", **{f"attn_{x}": f"attn.attention.{x}_proj" for x in "qkv"},
+             "attn_output": "attn.attention.out_proj", "ffn_gate": "mlp.c_fc_0", "ffn_up": "mlp.c_fc_1",
+             "ffn_down": "mlp.c_proj"}
+    config = common(f, "ExaoneForCausalLM", num_layers=f.n_layers, activation_function="silu", layer_norm_epsilon=1e-5)
+    del config["num_hidden_layers"], config["rms_norm_eps"], config["hidden_act"]
+    return config, take_apart(f, layer, {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f"},
+                              "transformer.h.{}.")
+
+
+def nanbeige(f):
+    return common(f, "NanbeigeForCausalLM", num_loops=f["num_loops"], skip_loop_final_norm=f.get(
+        "skip_loop_final_norm", False)), take_apart(f, change=turned_heads(f))
+
+
+def refact(f):
+    def change(out, at, t, _):
+        out[at + "attn.kv.weight"] = joined(t.pop("attn_k.weight"), t.pop("attn_v.weight"))
+        out[at + "mlp.gate_up_proj.weight"] = joined(t.pop("ffn_gate.weight"), t.pop("ffn_up.weight"))
+    layer = {"attn_norm": "ln_1", "ffn_norm": "ln_2", "attn_q": "attn.q", "attn_output": "attn.c_proj",
+             "ffn_down": "mlp.c_proj"}
+    whole = {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f"}
+    config = gpt_sizes(f, "GPTRefactForCausalLM", multi_query=True, n_inner=None, attention_bias_in_fp32=True)
+    return config, take_apart(f, layer, whole, "transformer.h.{}.", change)
+
+
+def turned_heads(f):
+    n, n_kv = f["attention.head_count"], f["attention.head_count_kv"]
+
+    def change(out, at, t, _):
+        t["attn_q.weight"], t["attn_k.weight"] = halves(t["attn_q.weight"], n), halves(t["attn_k.weight"], n_kv)
+    return change
+
+
+def granite_swa(f):
+    turn = turned_heads(f)
+
+    def change(out, at, t, i):
+        turn(out, at, t, i)
+        out[at + "self_attn.sinks"] = t.pop("attn_sinks.weight")
+        if "ffn_gate_exps.weight" in t:  # which become one tensor, as in llama.cpp
+            both = [joined(a, b) for a, b in zip(layers_of(t.pop("ffn_gate_exps.weight")),
+                                                 layers_of(t.pop("ffn_up_exps.weight")))]
+            stack = [8, *both[0][0]], joined(*both)[1]
+            for part in ("gate", "up"):
+                del f.tensors[f"blk.{i}.ffn_{part}_exps.weight"]
+            f.tensors[f"blk.{i}.ffn_gate_up_exps.weight"] = out[at + "block_sparse_moe.experts.gate_up_proj"] = stack
+            out[at + "block_sparse_moe.experts.down_proj"] = t.pop("ffn_down_exps.weight")
+    moe = "expert_count" in f.keys
+    layer = {"ffn_gate_inp": "block_sparse_moe.router", "ffn_up_shexp": "shared_mlp.input_linear",
+             "ffn_down_shexp": "shared_mlp.output_linear"}
+    kinds = ["sliding_attention" if w else "full_attention" for w in f["attention.sliding_window_pattern"]]
+    turns = f.get("attention.rope_pattern", [True] * f.n_layers)
+    config = common(f, f"Granite{'Moe' if moe else ''}SWAForCausalLM", sliding_window=16, layer_types=kinds,
+                    layer_rope_theta=[10000.0 if r else 0 for r in turns], embedding_multiplier=f["embedding_scale"],
+                    residual_multiplier=f["residual_scale"], logits_scaling=f["logit_scale"],
+                    attention_multiplier=f["attention.scale"])
+    if moe:
+        config["num_local_experts"] = config.pop("num_experts")
+        config["shared_intermediate_size"] = f["expert_shared_feed_forward_length"]
+    return config, take_apart(f, layer, change=change)
+
+
+def smallthinker(f):
+    def change(out, at, t, _):
+        experts(out, at + "block_sparse_moe.experts", t, "gate up down")
+    window = f.get("attention.sliding_window", 0)
+    layout = [int(window > 0 and i % 4 > 0) for i in range(f.n_layers)]
+    config = common(f, "SmallThinkerForCausalLM", moe_num_primary_experts=8, moe_num_active_primary_experts=3,
+                    moe_ffn_hidden_size=32, moe_primary_router_apply_softmax=f["expert_gating_func"] == 1,
+                    sliding_window_size=4096, sliding_window_layout=layout, rope_layout=layout if window else [1] * f.n_layers)
+    for key in ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "intermediate_size", "hidden_act"):
+        del config[key]
+    return config, take_apart(f, {"ffn_gate_inp": "block_sparse_moe.primary_router"}, change=change)
+
+
+def maple(f):
+    f.set_numbers("swiglu_clamp_exp", [7.0] * f.n_layers)  # a number of the model's code
+
+    def change(out, at, t, _):
+        experts(out, at + "mlp.experts", t)
+    kinds = ["sliding_attention" if w else "full_attention" for w in f["attention.sliding_window_pattern"]]
+    return common(f, "MapleForCausalLM", sliding_window=16, layer_types=kinds, partial_rotary_factor=0.5,
+                  nope_on_global_attention=True, norm_topk_prob=True), take_apart(f, change=change)
+
+
+OLD = {"exaone": exaone, "nanbeige": nanbeige, "nanbeige-skip": nanbeige, "refact": refact, "granite_swa": granite_swa,
+       "granite_swa-moe": granite_swa, "smallthinker": smallthinker, "smallthinker-windows": smallthinker, "maple": maple,
+       "gpt2": gpt2, "starcoder": gpt2, "gptneox": gptneox, "gptneox-series": gptneox, "bloom": bloom, "falcon": falcon,
        "falcon-40b": falcon, "mpt": mpt, "mpt-positions": mpt, "baichuan": baichuan, "baichuan-13b": baichuan,
        "internlm2": internlm2, "minicpm": minicpm, "phimoe": phimoe, "mamba2": mamba2,
        "mamba2 own": lambda f: mamba2(f, True)}

@@ -210,6 +210,11 @@ aerie_status ae_convert_tensors_talkie(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_begin_falcon(ae_convert *c);
 aerie_status ae_convert_begin_mpt(ae_convert *c);
 aerie_status ae_convert_keys_mpt(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_begin_granite_swa(ae_convert *c);
+aerie_status ae_convert_keys_granite_swa(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_begin_smallthinker(ae_convert *c);
+aerie_status ae_convert_keys_smallthinker(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_keys_maple(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_minicpm(ae_convert_keys *k, const ae_convert *c);
 /* Computes what configurations of mamba_ssm leave to the code. */
 aerie_status ae_convert_begin_mamba2(ae_convert *c);

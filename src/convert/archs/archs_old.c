@@ -1,5 +1,5 @@
 /* archs_old.c - rows of the table for models whose checkpoints have queries, keys and values in one tensor, matrices in the
- * other order, or names from before Llama. Data only (arch.h). */
+ * other order, or names from before Llama; and for some with windows. Data only (arch.h). */
 #include "convert/archs/rules.h"
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
@@ -44,6 +44,33 @@ static const ae_convert_rule internlm2[] = {
     PLAIN("feed_forward.w2", "ffn_down"), END,
 };
 
+static const ae_convert_rule exaone3[] = {
+    GPT_NORMS, PLAIN("attn.attention.q_proj", "attn_q"), PLAIN("attn.attention.k_proj", "attn_k"),
+    PLAIN("attn.attention.v_proj", "attn_v"), PLAIN("attn.attention.out_proj", "attn_output"),
+    PLAIN("mlp.c_fc_0", "ffn_gate"), PLAIN("mlp.c_fc_1", "ffn_up"), PLAIN("mlp.c_proj", "ffn_down"), END,
+};
+
+static const ae_convert_rule refact[] = {
+    GPT_NORMS, PLAIN("attn.q", "attn_q"), RULE("attn.kv", "attn_%s", KV_JOINED), PLAIN("attn.c_proj", "attn_output"),
+    EXACT("mlp.gate_up_proj.weight", "ffn_%s.weight", SPLIT), PLAIN("mlp.c_proj", "ffn_down"), END,
+};
+
+static const ae_convert_rule granite_swa[] = {
+    EXACT("block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight", F32),
+    EXACT("block_sparse_moe.router.weight", "ffn_gate_inp.weight", F32),
+    EXACT("block_sparse_moe.input_linear.weight", "ffn_gate_up_exps.weight", STACK),
+    EXACT("block_sparse_moe.output_linear.weight", "ffn_down_exps.weight", STACK),
+    EXACT("block_sparse_moe.experts.gate_up_proj", "ffn_gate_up_exps.weight", STACK),
+    EXACT("block_sparse_moe.experts.down_proj", "ffn_down_exps.weight", STACK),
+    EXACT("shared_mlp.input_linear.weight", "ffn_up_shexp.weight", PLAIN),
+    EXACT("shared_mlp.output_linear.weight", "ffn_down_shexp.weight", PLAIN), END,
+};
+
+static const ae_convert_rule smallthinker[] = {
+    RULE("block_sparse_moe.primary_router", "ffn_gate_inp", F32), EXPERTS("block_sparse_moe.experts", "gate", "up", "down"),
+    END,
+};
+
 static const ae_convert_rule mamba2[] = {PLAIN("norm", "attn_norm"), MAMBA("mixer"), END};
 
 /* ---- Keys --------------------------------------------------------------------------------------------- */
@@ -51,6 +78,14 @@ static const ae_convert_rule mamba2[] = {PLAIN("norm", "attn_norm"), MAMBA("mixe
 static const ae_convert_key gptneox_keys[] = {BOOL("use_parallel_residual", "use_parallel_residual"), LAST};
 static const ae_convert_key mamba2_keys[] = {U32("feed_forward_length", NULL), U32("attention.head_count", NULL), LAST};
 static const ae_convert_key mpt_keys[] = {SCALE("attention.clamp_kqv", "clip_qkv"), LAST};
+
+static const ae_convert_key nanbeige_keys[] = {
+    U32("num_loops", "num_loops"), BOOL("skip_loop_final_norm", "skip_loop_final_norm"), LAST,
+};
+static const ae_convert_key granite_swa_keys[] = {
+    SCALE("embedding_scale", "embedding_multiplier"), SCALE("residual_scale", "residual_multiplier"),
+    SCALE("logit_scale", "logits_scaling"), SCALE("attention.scale", "attention_multiplier"), LAST,
+};
 
 /* ---- Models ------------------------------------------------------------------------------------------- */
 
@@ -132,6 +167,47 @@ const ae_convert_arch ae_convert_old_archs[] = {
      .arch = "phimoe",
      .flags = AE_ARCH_EXPERTS,
      .more_keys = ae_convert_keys_phi3},
+    {.classes = "ExaoneForCausalLM", .arch = "exaone", .rules = exaone3, .aliases = "num_layers=num_hidden_layers"},
+    {.classes = "NanbeigeForCausalLM",
+     .arch = "nanbeige",
+     .flags = AE_ARCH_PAIRS,
+     .keys = nanbeige_keys,
+     .defaults = "{\"num_loops\":1}"},
+    {.classes = "GPTRefactForCausalLM",
+     .arch = "refact",
+     .activation = AE_CONVERT_NAMED,
+     .flags = AE_ARCH_NO_ROPE,
+     .rules = refact,
+     .aliases = GPT_NAMES,
+     .defaults = "{\"num_key_value_heads\":1}",
+     .fixed = "{\"multi_query\":true,\"scale_attn_weights\":true,\"num_key_value_heads\":1,"
+              "\"attention_bias_in_fp32\":true}",
+     .width_from = "mlp.c_proj.weight"},
+    {.classes = "GraniteSWAForCausalLM GraniteMoeSWAForCausalLM",
+     .arch = "granite_swa",
+     .flags = AE_ARCH_PAIRS | AE_ARCH_EXPERTS | AE_ARCH_WINDOW,
+     .window_period = 1,
+     .rules = granite_swa,
+     .keys = granite_swa_keys,
+     .begin = ae_convert_begin_granite_swa,
+     .more_keys = ae_convert_keys_granite_swa},
+    {.classes = "SmallThinkerForCausalLM",
+     .arch = "smallthinker",
+     .activation = AE_CONVERT_NAMED,
+     .flags = AE_ARCH_EXPERTS,
+     .window_period = 4,
+     .rules = smallthinker,
+     .aliases = "moe_num_primary_experts=num_experts moe_num_active_primary_experts=num_experts_per_tok "
+                "moe_ffn_hidden_size=moe_intermediate_size",
+     .fixed = "{\"moe_enable_secondary_experts\":false,\"norm_topk_prob\":true}",
+     .begin = ae_convert_begin_smallthinker,
+     .more_keys = ae_convert_keys_smallthinker},
+    {.classes = "MapleForCausalLM",
+     .arch = "maple",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_WINDOW,
+     .window_period = 1,
+     .fixed = "{\"num_shared_experts\":0,\"norm_topk_prob\":true,\"nope_on_global_attention\":true}",
+     .more_keys = ae_convert_keys_maple},
     {.classes = "Mamba2ForCausalLM",
      .arch = "mamba2",
      .flags = AE_ARCH_NO_ROPE | AE_ARCH_OWN_HEADS,

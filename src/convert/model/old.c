@@ -2,6 +2,7 @@
  * Sources: the models' own code, or transformers' if it has the class; names and keys of GGUF files as llama.cpp
  * reads them. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "convert/archs/arch.h"
@@ -40,6 +41,92 @@ aerie_status ae_convert_keys_mpt(ae_convert_keys *k, const ae_convert *c)
     AE_TRY(ae_convert_bool(c, "alibi", &alibi, NULL));
     AE_TRY(ae_convert_real(c, ae_convert_value(c, "alibi_bias_max"), "alibi_bias_max", 1e-3, 1e3, &most));
     ae_convert_put_f32(k, "attention.max_alibi_bias", alibi ? most : 0);
+    return k->status;
+}
+
+/* ---- Windows by layer -------------------------------------------------------------------------------------------- */
+
+/* Sets the kinds of layers that the model's code assumes: the first of four has no window. */
+aerie_status ae_convert_begin_granite_swa(ae_convert *c)
+{
+    json_t *list = json_array();
+    uint32_t n = 0;
+    bool ok = list != NULL;
+    const aerie_status status = ae_convert_need_u32(c, "num_hidden_layers", 1, AE_MAX_LAYERS, &n);
+    for (uint32_t i = 0; i < n && ok; i++)
+        ok = json_array_append_new(list, json_string(i % 4 ? "sliding_attention" : "full_attention")) == 0;
+    if (status == AERIE_OK && ok) return ae_convert_set_missing(c, "layer_types", list);
+    json_decref(list);
+    return status != AERIE_OK ? status : ae_convert_no_memory(c, "the configuration");
+}
+
+/* Writes which layers rotate: those whose base is not 0, or of which no_rope_layers says 1. */
+aerie_status ae_convert_keys_granite_swa(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *bases = ae_convert_value(c, "layer_rope_theta"), *flags = ae_convert_value(c, "no_rope_layers");
+    const json_t *list = bases ? bases : flags;
+    uint8_t turns[AE_MAX_LAYERS];
+    for (uint32_t i = 0; i < c->model.n_layers; i++) { /* files may lack it, so binding the file would not notice */
+        char name[64];
+        snprintf(name, sizeof name, "layers.%u.self_attn.sinks", i);
+        if (!ae_convert_look(c, name))
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor model.%s is missing", c->path, name);
+    }
+    if (!list) return k->status;
+    for (uint32_t i = 0; i < c->model.n_layers; i++) {
+        const json_t *one = json_array_get(list, i);
+        const double value = json_number_value(one);
+        if (!json_is_number(one) || (bases && value > 0 && fabs(value - c->head.rope_base) > 1e-6 * value))
+            return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: '%s' must have for each of %u layers %s", c->config_path,
+                           bases ? "layer_rope_theta" : "no_rope_layers", c->model.n_layers,
+                           bases ? "'rope_theta', or 0 for no rotation" : "1, or 0 for no rotation");
+        turns[i] = value > 0;
+    }
+    ae_convert_put_array(k, "attention.rope_pattern", AE_GGUF_BOOL, turns, c->model.n_layers);
+    return k->status;
+}
+
+/* Refuses windows and rotations in other layers than files have them: in all but the first of four, or the rotation in all. */
+aerie_status ae_convert_begin_smallthinker(ae_convert *c)
+{
+    static const char *const names[] = {"sliding_window_layout", "rope_layout"};
+    const json_t *windows = ae_convert_value(c, names[0]);
+    bool any = false;
+    for (size_t i = 0; i < json_array_size(windows); i++) any |= json_integer_value(json_array_get(windows, i)) != 0;
+    for (size_t k = 0; k < 2; k++) {
+        const json_t *list = ae_convert_value(c, names[k]);
+        for (size_t i = 0; i < json_array_size(list); i++) {
+            const bool on = json_integer_value(json_array_get(list, i)) != 0;
+            if (on == (any ? i % 4 != 0 : k == 1)) continue;
+            return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: '%s' is not the one of GGUF files of architecture %s: the "
+                           "first of four layers has no window and no rotation, or all rotate and none has a window",
+                           c->config_path, names[k], c->arch->arch);
+        }
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_keys_smallthinker(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *windows = ae_convert_value(c, "sliding_window_layout");
+    bool softmax = false, any = false;
+    uint32_t window = 0, n_ff = 0;
+    AE_TRY(ae_convert_bool(c, "moe_primary_router_apply_softmax", &softmax, NULL));
+    AE_TRY(ae_convert_u32(c, "sliding_window_size", 0, INT32_MAX, &window));
+    AE_TRY(ae_convert_need_u32(c, "moe_intermediate_size", 1, AE_MAX_FF, &n_ff));
+    for (size_t i = 0; i < json_array_size(windows); i++) any |= json_integer_value(json_array_get(windows, i)) != 0;
+    ae_convert_put_u32(k, "expert_gating_func", softmax ? AE_EXPERT_GATE_SOFTMAX : AE_EXPERT_GATE_SIGMOID);
+    if (!ae_convert_value(c, "intermediate_size")) ae_convert_put_u32(k, "feed_forward_length", n_ff);
+    if (any && window) ae_convert_put_u32(k, "attention.sliding_window", window);
+    return k->status;
+}
+
+/* Maple's code limits gates and values of its experts to 7. */
+aerie_status ae_convert_keys_maple(ae_convert_keys *k, const ae_convert *c)
+{
+    float limits[AE_MAX_LAYERS];
+    for (uint32_t i = 0; i < c->model.n_layers; i++) limits[i] = 7;
+    ae_convert_put_array(k, "swiglu_clamp_exp", AE_GGUF_F32, limits, c->model.n_layers);
     return k->status;
 }
 
