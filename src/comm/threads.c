@@ -1,23 +1,28 @@
 /* threads.c - ranks that are threads of one process (comm.h): for tests, in which sanitizers see the whole group.
  *
  * Owns: what the ranks share, until the last of them is closed. In a round a rank offers its piece to each rank that receives,
- * and waits until all of them have copied it; only then may it change the piece. Frames are rounds of all ranks. */
+ * and waits until all of them have copied it; only then may it change the piece. A rank that waits sleeps: there may be more
+ * ranks than CPUs. */
 #define _POSIX_C_SOURCE 200809L
-#include <sched.h>
+#include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/mem.h"
 #include "comm/comm.h"
 
+typedef struct place { /* of a rank in the group */
+    pthread_cond_t changed; /* something that the rank may wait for */
+    const char *piece;      /* what it offers in this round */
+    uint32_t n_untaken;     /* ranks that have not copied it yet */
+} place;
+
 typedef struct shared {
     uint32_t n_ranks;
-    atomic_uint n_open, n_waiting;
-    atomic_ullong n_met; /* how often all ranks have met */
-    atomic_bool failed;
-    char frame[AE_COMM_FRAME];
-    _Atomic(const char *) *offers; /* [n_ranks][n_ranks] the piece that a rank has for another one; NULL: none, or it was
-                                    * copied */
+    pthread_mutex_t mutex; /* of all that follows */
+    uint32_t n_open;
+    bool failed;
+    bool *offered; /* [n_ranks][n_ranks] whether a rank has a piece for another one that was not copied yet */
+    place places[];
 } shared;
 
 typedef struct thread_comm {
@@ -30,86 +35,94 @@ static shared *group_of(const ae_comm *comm)
     return ((const thread_comm *)comm)->group;
 }
 
-#define YIELDS 2000 /* yields before a waiting rank sleeps: it may have nothing to do for long */
-
-/* Returns whether no rank has failed. */
-static bool goes_on(ae_comm *comm)
-{
-    if (!atomic_load(&group_of(comm)->failed)) return true;
-    atomic_store(&comm->failed, true);
-    return false;
-}
-
-/* Waits a little, longer from the YIELDS-th time on. false: a rank has failed. */
-static bool wait_a_little(ae_comm *comm, uint32_t i)
-{
-    const struct timespec nap = {0, 50000};
-    if (!goes_on(comm)) return false;
-    if (i < YIELDS) sched_yield();
-    else nanosleep(&nap, NULL);
-    return true;
-}
-
-/* Waits for all ranks, or until one fails. */
-static bool meet(ae_comm *comm)
+/* Waits until another rank changes something, with the mutex held. false: a rank has failed. */
+static bool wait_for_change(ae_comm *comm)
 {
     shared *g = group_of(comm);
-    const unsigned long long met = atomic_load(&g->n_met);
-    if (atomic_fetch_add(&g->n_waiting, 1) + 1 == g->n_ranks) {
-        atomic_store(&g->n_waiting, 0);
-        atomic_fetch_add(&g->n_met, 1);
-    }
-    for (uint32_t i = 0; atomic_load(&g->n_met) == met;)
-        if (!wait_a_little(comm, i++)) return false;
-    return goes_on(comm);
+    if (!g->failed) pthread_cond_wait(&g->places[comm->rank].changed, &g->mutex);
+    if (g->failed) atomic_store(&comm->failed, true);
+    return !g->failed;
 }
 
-static _Atomic(const char *) *offer(const ae_comm *comm, uint32_t from, uint32_t to)
+static bool *offered(const ae_comm *comm, uint32_t from, uint32_t to)
 {
-    return &group_of(comm)->offers[(size_t)from * comm->n_ranks + to];
+    return &group_of(comm)->offered[(size_t)from * comm->n_ranks + to];
+}
+
+static void offer(ae_comm *comm, const char *piece, ae_receivers to)
+{
+    shared *g = group_of(comm);
+    place *own = &g->places[comm->rank];
+    own->piece = piece; /* the one before was copied */
+    for (uint32_t r = to.first; r < to.first + to.n; r++) {
+        if (r == comm->rank) continue;
+        *offered(comm, comm->rank, r) = true, own->n_untaken++;
+        pthread_cond_signal(&g->places[r].changed);
+    }
+}
+
+/* Copies the piece of rank `from`. false: a rank has failed. */
+static bool take(ae_comm *comm, uint32_t from, char *to, size_t n_bytes)
+{
+    place *other = &group_of(comm)->places[from];
+    while (!*offered(comm, from, comm->rank))
+        if (!wait_for_change(comm)) return false;
+    memcpy(to, other->piece, n_bytes);
+    *offered(comm, from, comm->rank) = false;
+    if (!--other->n_untaken) pthread_cond_signal(&other->changed);
+    return true;
 }
 
 static void exchange(ae_comm *comm, char *packed, const size_t *begin, ae_receivers to)
 {
+    shared *g = group_of(comm);
     const uint32_t own = comm->rank;
-    const char *piece;
-    for (uint32_t r = to.first; begin[own + 1] > begin[own] && r < to.first + to.n; r++)
-        if (r != own) atomic_store(offer(comm, own, r), packed + begin[own]); /* the one before was copied */
-    for (uint32_t r = 0; ae_receives(to, own) && r < comm->n_ranks; r++) {
-        if (r == own || begin[r + 1] == begin[r]) continue;
-        for (uint32_t i = 0; !(piece = atomic_load(offer(comm, r, own)));)
-            if (!wait_a_little(comm, i++)) return;
-        memcpy(packed + begin[r], piece, begin[r + 1] - begin[r]);
-        atomic_store(offer(comm, r, own), NULL);
-    }
-    for (uint32_t r = to.first; r < to.first + to.n; r++)
-        for (uint32_t i = 0; r != own && atomic_load(offer(comm, own, r));)
-            if (!wait_a_little(comm, i++)) return;
-    (void)goes_on(comm);
+    bool good = true;
+    pthread_mutex_lock(&g->mutex);
+    if (begin[own + 1] > begin[own]) offer(comm, packed + begin[own], to);
+    for (uint32_t r = 0; good && ae_receives(to, own) && r < comm->n_ranks; r++)
+        if (r != own && begin[r + 1] > begin[r]) good = take(comm, r, packed + begin[r], begin[r + 1] - begin[r]);
+    while (good && g->places[own].n_untaken) good = wait_for_change(comm);
+    pthread_mutex_unlock(&g->mutex);
 }
 
 static void frame(ae_comm *comm, void *bytes)
 {
     shared *g = group_of(comm);
-    if (!comm->rank) memcpy(g->frame, bytes, AE_COMM_FRAME);
-    if (!meet(comm)) return;
-    if (comm->rank) memcpy(bytes, g->frame, AE_COMM_FRAME);
-    meet(comm);
+    bool good = true;
+    pthread_mutex_lock(&g->mutex);
+    if (comm->rank) good = take(comm, 0, bytes, AE_COMM_FRAME);
+    else offer(comm, bytes, ae_to_all(comm));
+    while (good && g->places[comm->rank].n_untaken) good = wait_for_change(comm);
+    pthread_mutex_unlock(&g->mutex);
 }
 
 static void fail(ae_comm *comm, const char *reason)
 {
+    shared *g = group_of(comm);
     (void)reason;
-    atomic_store(&group_of(comm)->failed, true);
+    pthread_mutex_lock(&g->mutex);
+    g->failed = true;
+    for (uint32_t r = 0; r < g->n_ranks; r++) pthread_cond_signal(&g->places[r].changed);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+static void free_group(shared *g)
+{
+    for (uint32_t r = 0; r < g->n_ranks; r++) pthread_cond_destroy(&g->places[r].changed);
+    pthread_mutex_destroy(&g->mutex);
+    ae_free(g->offered);
+    ae_free(g);
 }
 
 static void close_one(ae_comm *comm)
 {
     shared *g = group_of(comm);
     ae_free(comm);
-    if (atomic_fetch_sub(&g->n_open, 1) > 1) return;
-    ae_free(g->offers);
-    ae_free(g);
+    pthread_mutex_lock(&g->mutex);
+    const bool last = !--g->n_open;
+    pthread_mutex_unlock(&g->mutex);
+    if (last) free_group(g);
 }
 
 aerie_status ae_comm_threads(ae_comm **out, uint32_t n, aerie_error *error)
@@ -118,21 +131,21 @@ aerie_status ae_comm_threads(ae_comm **out, uint32_t n, aerie_error *error)
     if (!n || n > AE_MAX_RANKS)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a group of %u ranks; 1 to %d are possible", n, AE_MAX_RANKS);
     memset(out, 0, n * sizeof *out);
-    shared *g = ae_alloc(1, sizeof *g);
-    if (!g) return ae_fail_memory(error, "a group of ranks", sizeof *g);
-    g->offers = ae_alloc((size_t)n * n, sizeof *g->offers);
-    if (!g->offers) {
+    shared *g = ae_alloc(1, sizeof *g + n * sizeof g->places[0]);
+    if (!g) return ae_fail_memory(error, "a group of ranks", sizeof *g + n * sizeof g->places[0]);
+    g->offered = ae_alloc((size_t)n * n, sizeof *g->offered);
+    if (!g->offered) {
         ae_free(g);
-        return ae_fail_memory(error, "a group of ranks", (size_t)n * n * sizeof *g->offers);
+        return ae_fail_memory(error, "a group of ranks", (size_t)n * n * sizeof *g->offered);
     }
-    g->n_ranks = n;
-    atomic_store(&g->n_open, n);
+    g->n_ranks = g->n_open = n;
+    pthread_mutex_init(&g->mutex, NULL);
+    for (uint32_t r = 0; r < n; r++) pthread_cond_init(&g->places[r].changed, NULL);
     for (uint32_t r = 0; r < n; r++) {
         thread_comm *c = ae_alloc(1, sizeof *c);
         if (!c) {
             for (uint32_t i = 0; i < r; i++) ae_free(out[i]), out[i] = NULL;
-            ae_free(g->offers);
-            ae_free(g);
+            free_group(g);
             return ae_fail_memory(error, "a group of ranks", sizeof *c);
         }
         *c = (thread_comm){{.ops = &ops, .rank = r, .n_ranks = n}, g};
