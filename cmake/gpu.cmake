@@ -71,7 +71,7 @@ if(AERIE_CUDA AND NOT AERIE_NVCC)
 endif()
 if(AERIE_CUDA AND AERIE_KERNELS)
   # -fmad=false and its kin: the bits are part of the interface (kernels/kernel.h)
-  set(nvcc_flags -fatbin -std=c++17 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -I${PROJECT_SOURCE_DIR}/src
+  set(nvcc_flags -fatbin --resource-usage -std=c++17 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -I${PROJECT_SOURCE_DIR}/src
       -I${PROJECT_SOURCE_DIR}/include)
   if(AERIE_WERROR)
     list(APPEND nvcc_flags -Werror all-warnings)
@@ -90,8 +90,10 @@ if(AERIE_CUDA AND AERIE_KERNELS)
     file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR}/src/backend/gpu/kernels ${kernel})
     string(REGEX REPLACE "\\.cu$" "" name ${name})
     string(REPLACE "/" "_" name ${name})
+    # What is said of registers and spills stays in a file, for tests/house/check_sass.py.
     add_custom_command(OUTPUT ${folder}/${name}.fatbin DEPENDS ${kernel} DEPFILE ${folder}/${name}.d
-      COMMAND ${AERIE_NVCC} ${nvcc_flags} -MD -MT ${folder}/${name}.fatbin -MF ${folder}/${name}.d -o ${folder}/${name}.fatbin
+      COMMAND sh -c "\"$@\" >${folder}/${name}.usage 2>&1 || { cat ${folder}/${name}.usage; exit 1; }" sh
+              ${AERIE_NVCC} ${nvcc_flags} -MD -MT ${folder}/${name}.fatbin -MF ${folder}/${name}.d -o ${folder}/${name}.fatbin
               ${kernel}
       COMMENT "Compiling ${name}.cu for CUDA" VERBATIM)
     list(APPEND images ${folder}/${name}.fatbin)

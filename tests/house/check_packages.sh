@@ -7,6 +7,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 build=$1 cc=$2 mkmodel=$3 mkhead=$4
 unset PKG_CONFIG_PATH LD_LIBRARY_PATH DESTDIR
+export XZ_OPT=-0 DPKG_DEB_COMPRESSOR_LEVEL=0 # what compression takes is most of the time
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 failed() { echo "$*"; exit 1; }

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Checks the machine code of the kernels for compute capability 9.0.
+"""Checks the machine code of the CUDA kernels that a build has.
 
-    check_sass.py [--nvcc NVCC] [--update] [--spills ARCH ...]
+    check_sass.py BUILD_FOLDER [--update]
 
-No kernel may spill registers or use local memory. Of the products by mma, those of experts included, kernels of AE_DOT_32
-may not convert integers to floats (I2F): their sums come as floats. FFMA, FMUL and FADD must be there once for each operation
-of the reference, so that nothing is contracted. Registers and instructions of each of them are at most those of
-sass_budget.txt, which --update writes anew, with 4 % to spare.
-With --spills 75 120 only spills are looked for, in all kernels, for these compute capabilities.
-Exits with 77 where nvcc is missing; where cuobjdump or nvdisasm (CUDA's tools, or NVIDIA's packages on PyPI) is missing, only
-spills and registers are checked.
+No kernel may spill registers or use local memory, for any compute capability that the build has. The rest is checked for 9.0,
+if the build has it: of the products by mma, those of experts included, kernels of AE_DOT_32 may not convert integers to floats
+(I2F): their sums come as floats. FFMA, FMUL and FADD must be there once for each operation of the reference, so that nothing
+is contracted. Registers and instructions of each of them are at most those of sass_budget.txt, which --update writes anew,
+with 4 % to spare.
+Exits with 77 where the build has no CUDA; where cuobjdump or nvdisasm (CUDA's tools, or NVIDIA's packages on PyPI) is missing,
+only spills and registers are checked.
 """
 import argparse
 import os
@@ -17,62 +17,46 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOP = os.path.dirname(os.path.dirname(HERE))
-KERNELS = os.path.join(TOP, "src", "backend", "gpu", "kernels")
+ARCH = "90"  # whose instructions are counted
 BUDGET = os.path.join(HERE, "sass_budget.txt")
-FILES = ["product/mma_32.cu", "product/mma_256.cu", "product/mma_experts.cu"]  # the second's forms are wide
-# Of these nothing is counted, but they may not spill either.
-OTHERS = ["product/activation.cu", "product/product.cu", "product/moe.cu", "attention/codes.cu", "attention/few.cu",
-          "attention/select.cu", "attention/float.cu", "attention/merge.cu", "compress.cu", "draw.cu", "kv.cu", "lookup.cu",
-          "recur_steps.cu", "recurrent.cu", "rope.cu", "rope_heads.cu", "rows.cu"]
-FLAGS = ["-std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true"]
-
-
+COUNTED = ["product_mma_32", "product_mma_256", "product_mma_experts"]  # the second's forms are wide
 # Known and not mended: experts learn their jobs on the device and hold them in local memory, since mma.h chooses one by its
 # number.
 JOBS = 256
-KNOWN = {"ae_experts_f32": 24}
+KNOWN = {("ae_experts_f32", "*"): 24}
+# Turing's kernels may have as many registers, but the compiler uses them less well there.
+KNOWN.update({("ae_group", "75"): 16, ("ae_wkv7_steps_64", "75"): 240, ("ae_recur_steps_32", "75"): 24})
 
 
 def is_expert(name):
     return name.startswith("ae_experts_mma_")
 
 
-def find(name, hint=None):
-    for path in [hint, shutil.which(name), os.path.join("/usr/local/cuda/bin", name)]:
+def find(name):
+    for path in [shutil.which(name), os.path.join("/usr/local/cuda/bin", name)]:
         if path and os.access(path, os.X_OK):
             return path
     return None
 
 
-def compile_kernels(nvcc, name, cubin, arch="90"):
-    command = [nvcc, *FLAGS, "-arch=sm_" + arch, "-Xptxas", "-v",
-               "-I" + os.path.join(TOP, "src"), "-I" + os.path.join(TOP, "include"), "-cubin",
-               "-o", cubin, os.path.join(KERNELS, name)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit("nvcc failed:\n" + done.stderr)
-    return done.stderr
-
-
 def resources(log):
-    """Registers of each kernel, and bytes of stack and spills beyond what is known, from what ptxas says."""
+    """Registers of each kernel, and bytes of stack and spills beyond what is known, by compute capability."""
     found = {}
     for part in log.split("Compiling entry function '")[1:]:
-        name = part.split("'")[0]
+        name, arch = re.match(r"(\w+)' for 'sm_(\w+)'", part).groups()
         stack, stores, loads = map(int, re.search(
             r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", part).groups())
-        known = KNOWN.get(name, JOBS if is_expert(name) else 0)
-        found[name] = (int(re.search(r"Used (\d+) registers", part).group(1)), max(0, stack + stores + loads - known))
+        known = KNOWN.get((name, arch)) or KNOWN.get((name, "*")) or (JOBS if is_expert(name) else 0)
+        registers = int(re.search(r"Used (\d+) registers", part).group(1))
+        found.setdefault(arch, {})[name] = (registers, max(0, stack + stores + loads - known))
     return found
 
 
-def instructions(cuobjdump, cubin):
+def instructions(cuobjdump, fatbin):
     """How often each kernel has each operation."""
-    text = subprocess.run([cuobjdump, "-sass", cubin], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run([cuobjdump, "-sass", "-arch", "sm_" + ARCH, fatbin], capture_output=True, text=True, check=True).stdout
     found = {}
     for part in text.split("Function : ")[1:]:
         counts = {}
@@ -101,27 +85,6 @@ def form_of(name):
     return re.search(r"mma_(\w+?)_\d", name).group(1)
 
 
-def check_spills(nvcc, cubin, files, arch="90"):
-    """Sentences about the kernels that may not spill; returns how many there are, too."""
-    wrong, n = [], 0
-    for file in files:
-        for name, (registers, spilled) in resources(compile_kernels(nvcc, file, cubin, arch)).items():
-            n += 1
-            if spilled:
-                wrong.append(f"{name} (sm_{arch}) uses {spilled} bytes of stack and spills, with {registers} registers")
-    return wrong, n
-
-
-def only_spills(nvcc, archs):
-    n_wrong = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for arch in archs:
-            wrong, n = check_spills(nvcc, os.path.join(folder, "kernels.cubin"), FILES + OTHERS, arch)
-            n_wrong += len(wrong)
-            print("\n".join([*wrong, f"sm_{arch}: {n} kernels, {len(wrong)} spill"]), flush=True)
-    return 1 if n_wrong else 0
-
-
 def read_budget():
     budget = {}
     with open(BUDGET, encoding="utf-8") as file:
@@ -139,53 +102,69 @@ def write_budget(found):
             file.write(f"{name} {registers * 104 // 100} {count * 104 // 100}\n")
 
 
+def read_usages(folder):
+    """What the build's compiler said of each file of kernels, which must be as old as its code."""
+    usages = {}
+    for file in sorted(os.listdir(folder)):
+        name, kind = os.path.splitext(file)
+        if kind == ".fatbin":
+            with open(os.path.join(folder, name + ".usage"), encoding="utf-8") as log:
+                usages[name] = resources(log.read())
+            if not usages[name]:
+                sys.exit(f"{name}.usage names no kernel")
+    return usages
+
+
+def spills(usages):
+    for archs in usages.values():
+        for arch, kernels in archs.items():
+            for name, (registers, spilled) in kernels.items():
+                if spilled:
+                    yield f"{name} (sm_{arch}) uses {spilled} bytes of stack and spills, with {registers} registers"
+
+
+def over_budget(found):
+    budget = read_budget()
+    for name, (registers, n) in found.items():
+        most = budget.get(name)
+        if not most:
+            yield f"{name} is not in sass_budget.txt: run check_sass.py --update"
+        elif registers > most[0] or n > most[1]:
+            yield f"{name}: {registers} registers, {n} instructions; the budget is {most[0]} and {most[1]}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nvcc")
+    parser.add_argument("build")
     parser.add_argument("--update", action="store_true")
-    parser.add_argument("--spills", nargs="+", metavar="ARCH")
     args = parser.parse_args()
-    nvcc = find("nvcc", args.nvcc)
-    if not nvcc:
-        print("skipped: nvcc is not installed")
+    folder = os.path.join(args.build, "cuda")
+    if not os.path.isfile(os.path.join(folder, COUNTED[0] + ".fatbin")):
+        print("skipped: the build has no kernels for CUDA")
         return 77
-    if args.spills:
-        return only_spills(nvcc, args.spills)
     cuobjdump = find("cuobjdump") if find("nvdisasm") else None
+    if args.update and not cuobjdump:
+        sys.exit("--update needs cuobjdump and nvdisasm")
     if not cuobjdump:
         print("cuobjdump or nvdisasm is not installed: instructions are not counted")
-    budget = {} if args.update else read_budget()
-    wrong, found, wide = [], {}, set()
-    with tempfile.TemporaryDirectory() as folder:
-        for file in FILES:
-            cubin = os.path.join(folder, "kernels.cubin")
-            used = resources(compile_kernels(nvcc, file, cubin))
-            counts = instructions(cuobjdump, cubin) if cuobjdump else {}
-            if file == FILES[1]:
-                wide |= {form_of(name) for name in used}
-            for name, (registers, spilled) in used.items():
-                n = sum(counts.get(name, {}).values())
-                found[name] = (registers, n)
-                if spilled:
-                    wrong.append(f"{name} uses {spilled} bytes of stack and spills")
-                if name in counts:
-                    wrong += wrong_code(name, counts[name], form_of(name) in wide)
-                if args.update:
-                    continue
-                most = budget.get(name)
-                if not most:
-                    wrong.append(f"{name} is not in sass_budget.txt: run check_sass.py --update")
-                elif registers > most[0] or n > most[1]:
-                    wrong.append(f"{name}: {registers} registers, {n} instructions; the budget is {most[0]} and {most[1]}")
-        others, n_others = check_spills(nvcc, os.path.join(folder, "kernels.cubin"), OTHERS)
-        wrong += others
+    usages = read_usages(folder)
+    wrong, found, wide = list(spills(usages)), {}, set()
+    for file in COUNTED:
+        used = usages[file].get(ARCH, {})
+        counts = instructions(cuobjdump, os.path.join(folder, file + ".fatbin")) if cuobjdump and used else {}
+        if file == COUNTED[1]:
+            wide |= {form_of(name) for name in used}
+        for name, (registers, _) in used.items():
+            found[name] = (registers, sum(counts.get(name, {}).values()))
+            if name in counts:
+                wrong += wrong_code(name, counts[name], form_of(name) in wide)
     if args.update:
-        if not cuobjdump:
-            sys.exit("--update needs cuobjdump and nvdisasm")
         write_budget(found)
+    wrong += over_budget(found)
     for sentence in wrong:
         print(sentence)
-    print(f"{len(found) + n_others} kernels, {len(wrong)} faults")
+    n = {arch: sum(len(archs.get(arch, {})) for archs in usages.values()) for arch in sorted(set().union(*usages.values()))}
+    print(", ".join(f"sm_{arch}: {kernels} kernels" for arch, kernels in n.items()) + f"; {len(wrong)} faults")
     return 1 if wrong else 0
 
 
