@@ -3,8 +3,8 @@
 # library again with assertions, AddressSanitizer and UndefinedBehaviorSanitizer, and those that use threads with
 # ThreadSanitizer. Ends by naming the slowest tests, those that were skipped and, as the last line, `N passed, N failed`, which
 # is kept in build/count.txt.
-# Tests with many similar cases run every sixth case in the release build and every 24th or fewer under sanitizers, so that the
-# whole run ends within 25 minutes on 2 quiet cores; `AERIE_TEST_EVERY=1 make check` runs all cases and takes hours.
+# Tests with many similar cases run every twelfth case in the release build and every 48th or fewer under sanitizers, so that
+# the whole run ends within 25 minutes on 2 quiet cores; `AERIE_TEST_EVERY=1 make check` runs all cases and takes hours.
 set -u
 cd "$(dirname "$0")/.." || exit
 jobs=$(nproc)
@@ -45,7 +45,7 @@ oracles=$!
 
 step "release build and all tests"
 # kernels for GPUs, where nvcc is: for two kinds of them, since each kind takes half a minute
-build build all -DCMAKE_BUILD_TYPE=Release -DAERIE_TEST_EVERY="${AERIE_TEST_EVERY:-6}" "-DAERIE_CUDA_ARCHS=75;90"
+build build all -DCMAKE_BUILD_TYPE=Release -DAERIE_TEST_EVERY="${AERIE_TEST_EVERY:-12}" "-DAERIE_CUDA_ARCHS=75;90"
 built=$?
 if ! wait $oracles; then
     tail -n 5 build/python.log
@@ -55,13 +55,13 @@ fi
 
 step "assertions, AddressSanitizer, UndefinedBehaviorSanitizer: units, kernels, laws, golden vectors, fuzz corpora"
 build build-san all -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,undefined -DAERIE_CUDA=OFF \
-    -DCMAKE_C_FLAGS=$fma &&
+    "-DAERIE_TEST_EVERY=${AERIE_TEST_EVERY:-48}" -DCMAKE_C_FLAGS=$fma &&
     tests build-san -R '^(unit|kernels|laws|golden|fuzz)/' -E head_smollm2 # the real model takes too long there
 
 step "ThreadSanitizer: the pool, requests from several threads, ranks of a group, generation by the program, and the server"
-# every 72nd case: the ranks of a group are threads here, which take 80 s of CPU time then, and 270 s at every 24th
+# every 72nd case: the ranks of a group are threads here
 build build-tsan "aerie mkmodel mkarch mklora unit_test_pool laws_test_task_laws laws_test_ranks_laws laws_test_follow_laws
-    app_test_run" -DAERIE_TEST_EVERY=72 \
+    app_test_run" "-DAERIE_TEST_EVERY=${AERIE_TEST_EVERY:-72}" \
     -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=thread -DAERIE_CUDA=OFF -DAERIE_EMU=OFF -DCMAKE_C_FLAGS=$fma &&
     tests build-tsan -R '^(unit/pool|laws/(task|ranks|follow)_laws|app/run|serve/(basic|laws|limits|turns|conversations))$'
 
