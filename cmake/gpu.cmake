@@ -93,8 +93,8 @@ if(AERIE_CUDA AND AERIE_KERNELS)
     # What is said of registers and spills stays in a file, for tests/house/check_sass.py.
     add_custom_command(OUTPUT ${folder}/${name}.fatbin DEPENDS ${kernel} DEPFILE ${folder}/${name}.d
       COMMAND sh -c "\"$@\" >${folder}/${name}.usage 2>&1 || { cat ${folder}/${name}.usage; exit 1; }" sh
-              ${AERIE_NVCC} ${nvcc_flags} -MD -MT ${folder}/${name}.fatbin -MF ${folder}/${name}.d -o ${folder}/${name}.fatbin
-              ${kernel}
+              ${AERIE_NVCC} ${nvcc_flags} -MD -MT ${folder}/${name}.fatbin -MF ${folder}/${name}.d
+              -o ${folder}/${name}.fatbin ${kernel}
       COMMENT "Compiling ${name}.cu for CUDA" VERBATIM)
     list(APPEND images ${folder}/${name}.fatbin)
     string(APPEND declarations "IMAGE(${name})\n")

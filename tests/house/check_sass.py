@@ -56,7 +56,8 @@ def resources(log):
 
 def instructions(cuobjdump, fatbin):
     """How often each kernel has each operation."""
-    text = subprocess.run([cuobjdump, "-sass", "-arch", "sm_" + ARCH, fatbin], capture_output=True, text=True, check=True).stdout
+    command = [cuobjdump, "-sass", "-arch", "sm_" + ARCH, fatbin]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = {}
     for part in text.split("Function : ")[1:]:
         counts = {}
