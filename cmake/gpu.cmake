@@ -71,8 +71,8 @@ if(AERIE_CUDA AND NOT AERIE_NVCC)
 endif()
 if(AERIE_CUDA AND AERIE_KERNELS)
   # -fmad=false and its kin: the bits are part of the interface (kernels/kernel.h)
-  set(nvcc_flags -fatbin --resource-usage -std=c++17 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -I${PROJECT_SOURCE_DIR}/src
-      -I${PROJECT_SOURCE_DIR}/include)
+  set(nvcc_flags -fatbin --resource-usage -std=c++17 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true
+      -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include)
   if(AERIE_WERROR)
     list(APPEND nvcc_flags -Werror all-warnings)
   endif()
