@@ -127,6 +127,16 @@ class Anthropic(Case):
         self.assertEqual(kinds, ["message_start", "message_delta", "message_stop"])
         warm = self.post("/v1/messages", {**ask, "max_tokens": 1}).json["usage"]
         self.assertGreater(warm["cache_read_input_tokens"], 40, warm)
+        ask = {"messages": said("user " + "tepid " * 40), "max_tokens": 0}
+        a = self.post("/v1/chat/completions", ask).json
+        self.assertEqual((a["choices"][0]["message"]["content"], a["choices"][0]["finish_reason"]), ("", "length"))
+        self.assertEqual(a["usage"]["completion_tokens"], 0)
+        warm = self.post("/v1/chat/completions", {**ask, "max_tokens": 1}).json["usage"]
+        self.assertGreater(warm["prompt_tokens_details"]["cached_tokens"], 40, warm)
+        chunks = [e for e in sse(self.post("/v1/chat/completions", {**ask, "stream": True})) if e.get("choices")]
+        self.assertEqual([c["choices"][0]["delta"].get("content", "") for c in chunks], [""] * len(chunks))
+        a = self.post("/v1/responses", {"input": "tepid", "max_output_tokens": 0}).json
+        self.assertEqual((a["status"], a["usage"]["output_tokens"]), ("incomplete", 0))
 
     def test_a_header_that_differs_in_every_request_is_left_out(self):
         """Claude Code's, which would keep every prompt out of the cache."""

@@ -159,6 +159,12 @@ class Log(unittest.TestCase):
         for option in ("--served-model-name", "--alias", "-a"):
             with Server(option, "my-model") as s:
                 self.assertEqual([m["id"] for m in s.get("/v1/models").json["data"]], ["my-model"])
+        with Server("--alias", "one,two") as s:  # llama.cpp's list: the first is the name, and both are answered
+            self.assertEqual([m["id"] for m in s.get("/v1/models").json["data"]], ["one"])
+            for name in ("one", "two"):
+                a = s.post("/v1/chat/completions", {"model": name, "max_tokens": 1,
+                                                    "messages": [{"role": "user", "content": "x"}]})
+                self.assertEqual((a.status, a.json["model"]), (200, name))
 
 
 if __name__ == "__main__":

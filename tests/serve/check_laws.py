@@ -231,6 +231,7 @@ class Laws(unittest.TestCase):
                              [(0, 0, "a.gguf"), (1, 0, "b.gguf")])
             self.assertEqual(server.post("/lora-adapters", [{"id": 0, "scale": 1}]).json, {"success": True})
             self.assertEqual([ask(server, None), ask(server, lists[3])], [alone[2], alone[3]])
+            self.assertEqual(ask(server, []), base)  # an empty list: none
             for bad, why in (([{"id": 2, "scale": 1}], "no adapter 2"), ([{"id": 0}], "number 'scale'"),
                              ([{"id": 0.5, "scale": 1}], "no adapter"),
                              ([{"id": 0, "scale": 1}] * 2, "twice"), ([{"id": 0, "scale": 1e30}], "1e6"), ([5], "objects")):

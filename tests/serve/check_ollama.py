@@ -66,6 +66,58 @@ class Ollama(unittest.TestCase):
             self.assertEqual(s.post("/api/generate", body).json["response"],
                              s.post("/v1/chat/completions", laid_out).json["choices"][0]["message"]["content"])
 
+    def test_context_holds_earlier_turns(self):
+        settled = {"model": "m", "stream": False, "options": {"temperature": 0, "num_predict": 6}}
+        with Server() as s:
+            def ask(status=200, **fields):
+                a = s.post("/api/generate", {**settled, **fields})
+                self.assertEqual(a.status, status, a.body)
+                return a.json if status == 200 else a.error
+            first, other = ask(prompt="hello"), ask(prompt="more")
+            own = other["context"][:other["prompt_eval_count"]]
+            self.assertEqual(len(first["context"]), first["prompt_eval_count"] + 6)
+            second = ask(prompt="more", context=first["context"])
+            told = s.post("/completion", {"prompt": first["context"] + own, "n_predict": 6, "temperature": 0,
+                                          "return_tokens": True}).json
+            self.assertEqual(second["response"], told["content"])
+            self.assertEqual(second["context"], first["context"] + own + told["tokens"])
+            lines = s.post("/api/generate", {**settled, "prompt": "hello", "stream": True}).body.decode().splitlines()
+            self.assertEqual([json.loads(x).get("context") for x in lines], [None] * (len(lines) - 1) + [first["context"]])
+            for none in (None, []):
+                self.assertEqual(ask(prompt="hello", context=none)["context"], first["context"])
+            self.assertNotIn("context", ask(prompt="hello", raw=True))
+            for wrong in ("x", [1, -1], [1.5], [10**9], ["a"]):
+                self.assertIn("'context'", ask(400, prompt="a", context=wrong))
+            self.assertIn("context holds", ask(400, prompt="a", context=first["context"] * 9999))
+        with Server("--override-kv", "tokenizer.ggml.add_bos_token=bool:true") as s:  # the prompt's own BOS is not repeated
+            first, other = ask(prompt="hello"), ask(prompt="more")
+            second = ask(prompt="more", context=first["context"])
+            self.assertEqual(second["prompt_eval_count"], len(first["context"]) + other["prompt_eval_count"] - 1)
+
+    def test_template_lays_out_the_prompt(self):
+        settled = {"model": "m", "stream": False, "options": {"temperature": 0, "num_predict": 6}}
+        with Server() as s:
+            def ask(**fields):
+                return s.post("/api/generate", {**settled, **fields})
+            for template, fields, prompt in (
+                    ("{{ .Prompt }}", {}, "hello"), ("{{.Prompt}}!", {}, "hello!"), ("a {{- .Prompt -}} b", {}, "ahellob"),
+                    ("{{ .Prompt }} {{ .Response }} c", {}, "hello "), ("{{/* {{ */}}{{ .Prompt }}", {}, "hello"),
+                    ("{{ if .System }}<{{ .System }}>{{ else }}none{{ end }}{{ .Prompt }}", {}, "nonehello"),
+                    ("{{ if .System }}<{{ .System }}>{{ else }}none{{ end }}{{ .Prompt }}", {"system": "s"}, "<s>hello"),
+                    ("{{ if .System }}a{{ if .Prompt }}b{{ else }}c{{ end }}{{ else }}d{{ end }}{{ .Prompt }}", {}, "dhello")):
+                with self.subTest(template):
+                    a = ask(prompt="hello", template=template, **fields)
+                    self.assertEqual(a.status, 200, a.body)
+                    self.assertEqual(a.json["response"], ask(prompt=prompt, raw=True).json["response"])
+            for none in ("", None):
+                self.assertEqual(ask(prompt="hello", template=none).json["response"], ask(prompt="hello").json["response"])
+            for wrong in ("{{ range .Messages }}", "{{ if .System }}", "{{ .Prompt", "{{ end }}", "{{ else }}", "{{ }}",
+                          "{{ .Prompt.x }}", "{{ if .System }}" * 17 + "{{ end }}" * 17,
+                          "{{ if and .System .Prompt }}{{ end }}"):
+                a = ask(prompt="hello", template=wrong)
+                self.assertEqual((a.status, "'template'" in a.error), (400, True), a.body)
+            self.assertEqual(ask(prompt="hello", template=5).status, 400)
+
     def test_the_store_is_not_the_servers(self):
         with Server() as s:
             for name in ("m", "m:latest"):

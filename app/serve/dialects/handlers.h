@@ -52,6 +52,12 @@ json_t *serve_json_text(const json_t *json);
 json_t *serve_messages_arguments(const json_t *given);
 /* Reads "keep_alive", a number of seconds or a duration in Go's notation. *seconds is NAN if it is absent. */
 bool serve_ollama_keep(const json_t *body, double *seconds, serve_error *error);
+/* ollama_prompt.c: writes a prompt by a layout in Go's template language. Returns false if it has what is not known. */
+bool serve_ollama_layout(const char *layout, const char *system, const char *prompt, app_text *out, serve_error *error);
+/* Puts the tokens of earlier turns (NULL: none) before those of the prompt. */
+bool serve_ollama_context(serve_ask *ask, const json_t *context, serve_error *error);
+/* Adds the field "context", if the request keeps it. */
+void serve_ollama_put_context(serve_parts *out, serve_output *s);
 
 /* routes.c: what aerie serve answers. */
 extern const serve_route serve_routes[]; /* [serve_n_routes] */

@@ -68,7 +68,7 @@ bool serve_ask_lora(serve_ask *ask, serve_error *error)
     float *scales = calloc(n + 1, sizeof *scales);
     if (!scales) return serve_fail_memory(error);
     bool ok = serve_get_list(ask->body, "lora", &list, error);
-    if (ok && json_array_size(list)) {
+    if (ok && list) { /* an empty list: none of them */
         ok = read_scales(list, scales, n, "lora", error);
     } else if (ok) {
         pthread_mutex_lock(&m->lock);

@@ -197,22 +197,30 @@ static json_t *user_message(const json_t *body, const char *prompt)
 static bool convert_generate(serve_ask *ask, serve_error *error)
 {
     ask->kind = SERVE_KIND_TEXT;
-    const char *prompt = "", *system = NULL, *suffix = NULL;
+    const char *prompt = "", *system = NULL, *suffix = NULL, *layout = NULL;
     bool raw = false;
+    app_text laid = {0};
     json_t *body = json_object(), *messages = json_array();
     bool ok = body && messages && serve_ollama_keep(ask->body, &ask->keep, error) && convert_common(body, ask->body, error) &&
               serve_get_text(ask->body, "prompt", &prompt, error) && serve_get_text(ask->body, "system", &system, error) &&
-              serve_get_text(ask->body, "suffix", &suffix, error) && serve_get_bool(ask->body, "raw", &raw, error);
-    if (ok && has_images(ask->body) && (raw || suffix))
-        ok = serve_fail(error, 400, "images", "'images' need the chat template; 'raw' and 'suffix' turn it off");
-    const bool gap = ok && suffix && *suffix;
+              serve_get_text(ask->body, "suffix", &suffix, error) && serve_get_bool(ask->body, "raw", &raw, error) &&
+              serve_get_text(ask->body, "template", &layout, error);
+    const bool gap = ok && suffix && *suffix, lays = ok && layout && *layout && !raw && !gap;
+    if (ok && has_images(ask->body) && (raw || suffix || lays))
+        ok = serve_fail(error, 400, "images", "'images' need the chat template; 'raw', 'suffix' and 'template' turn it off");
+    if (ok && lays) ok = serve_ollama_layout(layout, system, prompt, &laid, error);
+    if (ok && lays) prompt = laid.data ? laid.data : "";
+    ask->keeps_context = !raw && !gap;
+    json_t *context = json_object_get(ask->body, "context");
+    if (ok && context && !json_is_null(context)) ok = !json_object_set(body, "context", context);
     if (gap) ok = json_object_set_new(body, "suffix", json_string(suffix)) == 0;
-    if (ok && system && !raw && !gap)
+    if (ok && system && !raw && !gap && !lays)
         ok = !json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "system", "content", system));
-    if (ok && (raw || gap)) ok = !json_object_set_new(body, "prompt", json_string(prompt));
+    if (ok && (raw || gap || lays)) ok = !json_object_set_new(body, "prompt", json_string(prompt));
     else if (ok)
         ok = !json_array_append_new(messages, user_message(ask->body, prompt)) && !json_object_set(body, "messages", messages);
     json_decref(messages);
+    app_text_free(&laid);
     return serve_ask_replace(ask, body, ok, error);
 }
 
@@ -224,7 +232,7 @@ static bool has_no_template(const serve_ask *ask)
 }
 
 /* Reads the converted request. Without a chat template ollama's own is the prompt alone, which the model continues. */
-static bool read_generate(serve_ask *ask, serve_error *error)
+static bool read_prompt(serve_ask *ask, serve_error *error)
 {
     const json_t *messages = json_object_get(ask->body, "messages");
     json_t *text = json_object_get(json_array_get(messages, json_array_size(messages) - 1), "content");
@@ -233,6 +241,13 @@ static bool read_generate(serve_ask *ask, serve_error *error)
     if (json_object_set(ask->body, "prompt", text)) return serve_fail_memory(error);
     serve_note_continues(ask);
     return serve_ask_own_prompt(ask, error);
+}
+
+static bool read_generate(serve_ask *ask, serve_error *error)
+{
+    const json_t *context = NULL;
+    return serve_get_list(ask->body, "context", &context, error) && read_prompt(ask, error) &&
+           serve_ollama_context(ask, context, error);
 }
 
 /* ---- Answers ---------------------------------------------------------------------------------------------------------- */
@@ -311,11 +326,12 @@ static bool begin(serve_reply_state *r)
 }
 
 /* Sends the line with the log probabilities of its tokens; takes ownership of it. */
-static bool put_line(serve_reply_state *r, serve_output *s, json_t *line)
+static bool put_line(serve_reply_state *r, serve_output *s, json_t *line, bool last)
 {
     serve_parts out = {0};
     serve_parts_open(&out, line);
     add_logprobs(&out, s);
+    if (last) serve_ollama_put_context(&out, s);
     serve_parts_text(&out, "}");
     return serve_put_line_parts(r, s, &out);
 }
@@ -327,7 +343,7 @@ static bool delta(serve_reply_state *r, serve_output *s, const answer_event *e)
     else if (e->kind == ANSWER_REASONING) said = said_of(r, json_string(""), app_json_text(e->text, e->n), NULL);
     else if (e->kind == ANSWER_CALL_END) said = said_of(r, json_string(""), NULL, calls_of(s, s->n_calls - 1));
     else return true;
-    return put_line(r, s, line_of(r, said, false));
+    return put_line(r, s, line_of(r, said, false), false);
 }
 
 static bool end_choice(serve_reply_state *r, serve_output *s)
@@ -356,7 +372,7 @@ static json_t *last_of(const serve_reply_state *r, json_t *said)
 
 static bool end(serve_reply_state *r)
 {
-    return put_line(r, &r->outputs[0], last_of(r, said_of(r, json_string(""), NULL, NULL)));
+    return put_line(r, &r->outputs[0], last_of(r, said_of(r, json_string(""), NULL, NULL)), true);
 }
 
 static bool fail(serve_reply_state *r)
@@ -375,6 +391,7 @@ static void whole(serve_reply_state *r, serve_parts *out)
 {
     serve_parts_open(out, whole_json(r));
     add_logprobs(out, &r->outputs[0]);
+    serve_ollama_put_context(out, &r->outputs[0]);
     serve_parts_text(out, "}");
 }
 

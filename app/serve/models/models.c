@@ -63,7 +63,8 @@ static int add_given(serve_models *models, const char *given, const char *alias)
     if (equals && equals > given && !memchr(given, '/', (size_t)(equals - given)) && access(given, F_OK))
         return add_model(models, given, (size_t)(equals - given), equals + 1);
     const size_t n = name_of(given, &name);
-    return alias ? add_model(models, alias, strlen(alias), given) : add_model(models, name, n, given);
+    /* of several names, as llama.cpp takes them, the first; a server of one model answers to any */
+    return alias ? add_model(models, alias, strcspn(alias, ","), given) : add_model(models, name, n, given);
 }
 
 static int by_name(const void *a, const void *b)
@@ -175,7 +176,7 @@ int serve_models_create(serve_models *models, serve_server *server)
         return app_error(APP_USAGE, "'serve' needs a model: -m FILE, or aerie serve FILE (or AERIE_MODEL), or --models-dir "
                          "DIR. FILE is a GGUF file or a name that 'aerie pull' takes");
     if (o->alias && (o->models.n != 1 || o->models_dir)) return app_error(APP_USAGE, "--alias names the model of a single -m");
-    if (o->alias && !*o->alias) return app_error(APP_USAGE, "--alias gives an empty name");
+    if (o->alias && (!*o->alias || *o->alias == ',')) return app_error(APP_USAGE, "--alias gives an empty name");
     for (size_t i = 0; !bad && i < o->models.n; i++) bad = add_given(models, o->models.items[i], o->alias);
     if (!bad && o->models_dir) bad = add_folder(models, o->models_dir);
     if (!bad && models->n > 1 && server->options->draft_model)

@@ -163,6 +163,9 @@ static bool take_token(serve_reply_state *r, serve_output *s, const serve_event 
     if (r->ask.only_prompt && r->dialect->scored) return true;
     if (s->enough) return true; /* it was on its way */
     s->n_tokens++;
+    if (r->ask.keeps_context &&
+        (!serve_use_add(r->ask.use, 4 * sizeof e->token) || !app_text_add(&s->ids, &e->token, sizeof e->token)))
+        return false;
     const bool tells = r->ask.logprobs || r->ask.origins || r->ask.return_tokens;
     if (tells && !serve_tokens_add(&s->tokens, e, r->ask.n_top)) return false;
     if (r->ask.n_stops && !keep_tail(r, s, e->token)) return false;
@@ -389,6 +392,7 @@ static void output_free(serve_output *s)
     app_text_free(&s->content);
     app_text_free(&s->reasoning);
     app_text_free(&s->tail);
+    app_text_free(&s->ids);
     app_text_free(&s->held);
     for (size_t i = 0; i < s->n_calls; i++) {
         free(s->calls[i].id);

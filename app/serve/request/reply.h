@@ -30,6 +30,7 @@ typedef struct serve_output {
     serve_tool_call *calls; /* [n_calls] */
     size_t n_calls, capacity;
     serve_tokens tokens; /* if the request wants token data; in a stream only those that were not sent yet */
+    app_text ids;     /* int32_t: all tokens of the answer, if the request keeps the context */
     app_text tail;    /* for stop strings: the newest bytes of the tokens, even if they cut a character */
     bool told, ended; /* a part of it has been sent; it has ended */
     bool enough;      /* the only allowed call has ended, so later text is not sent */

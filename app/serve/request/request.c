@@ -193,6 +193,10 @@ static bool set_row(serve_ask *ask, const field_row *row, const json_t *v, const
     if (!fits)
         return serve_fail(error, 400, field, "'%s' must be %s from %g to %.10g; found %.17g", field,
                           row->type == FIELD_F32 ? "a number" : "a whole number", row->min, row->max, x);
+    if (row->type == FIELD_TOKENS && x == 0 && ask->kind == SERVE_KIND_CHAT) { /* the prompt alone, for the prefix cache */
+        ask->only_prompt = true;
+        x = 1;
+    }
     if (row->type == FIELD_TOKENS && x == 0)
         return serve_fail(error, 400, field, "'%s' must be a whole number from 1, or -1; found 0", field);
     if (row->type == FIELD_DRAFTS && x == 0) ask->no_drafts = true;

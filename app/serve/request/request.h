@@ -28,6 +28,7 @@ typedef struct serve_ask {
     /* fields */
     bool stream, include_usage, logprobs, ignore_eos, origins, echo, keep_reasoning, timings_per_token;
     bool return_tokens;
+    bool keeps_context; /* the tokens of prompt and answer are part of the answer (ollama_prompt.c) */
     bool only_prompt; /* the prompt is only evaluated, without an answer */
     uint32_t n, n_predict, n_top; /* n_predict 0: as much as fits */
     bool no_drafts; /* what the request allows of speculation, as in aerie_request */
