@@ -102,6 +102,31 @@ const char *serve_route_nearest(const serve_service *service, const char *path)
     return best;
 }
 
+const char *serve_route_instead(const char *path)
+{
+    static const char *const known[][2] = {
+        {"/v1/batches", "the server has no batches; it answers many requests at once (-np), so send them side by side"},
+        {"/v1/files", "the server keeps no files; send texts in messages, and pictures as image_url with a data: address"},
+        {"/v1/uploads", "the server keeps no files; send texts in messages, and pictures as image_url with a data: address"},
+        {"/v1/vector_stores", "the server keeps no documents; /v1/embeddings and /v1/rerank serve programs that do"},
+        {"/v1/assistants", "the server keeps no assistants and threads; use /v1/responses or /v1/chat/completions"},
+        {"/v1/threads", "the server keeps no assistants and threads; use /v1/responses or /v1/chat/completions"},
+        {"/v1/conversations", "the server keeps no conversations; send the earlier messages again, which the prefix cache "
+                              "makes fast"},
+        {"/v1/fine_tuning", "the server trains no models; it applies LoRA adapters (--lora)"},
+        {"/v1/images", "the models served here write text only"},
+        {"/v1/videos", "the models served here write text only"},
+        {"/v1/audio", "the models served here read and write no sound"},
+        {"/v1/realtime", "the models served here read and write no sound; /v1/chat/completions streams text"},
+        {"/v1/moderations", "no model here moderates; ask one in a chat, with a response_format"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const size_t n = strlen(known[i][0]);
+        if (strncmp(path, known[i][0], n) == 0 && (!path[n] || path[n] == '/')) return known[i][1];
+    }
+    return NULL;
+}
+
 serve_error_shape *serve_route_shape(const char *path)
 {
     static const char messages[] = "/v1/messages";

@@ -329,7 +329,7 @@ class Basic(unittest.TestCase):
     def test_refusals_name_the_field(self):
         huge = 10**30
         for field, value in (("temperature", "hot"), ("temperature", -1), ("temperature", huge), ("top_p", 2), ("top_k", 1.5),
-                             ("top_k", huge), ("max_tokens", 0), ("max_tokens", -3), ("max_tokens", [1]), ("n", 0), ("n", 4),
+                             ("top_k", huge), ("max_tokens", -3), ("max_tokens", [1]), ("n", 0), ("n", 4),
                              ("n", 10**6), ("seed", "x"), ("seed", 1.5), ("stop", 3), ("stop", ["a", 2]), ("stop", ["x"] * 65),
                              ("stop", "y" * 5000), ("logprobs", "yes"), ("top_logprobs", 1000), ("logit_bias", [1]),
                              ("logit_bias", {"": 1}), ("logit_bias", {"9999": 1}), ("samplers", "k?"), ("stream", "true"),

@@ -147,7 +147,9 @@ class Ollama(unittest.TestCase):
             for path, words in (("/v1/chat/completion", "did you mean '/v1/chat/completions'?"),
                                 ("/v1/v1/chat/completions", "did you mean '/v1/chat/completions'?"),
                                 ("/v1/completions/", "did you mean '/v1/completions'?"),
-                                ("/api/tag", "did you mean '/api/tags'?"), ("/nothing", "there is nothing at '/nothing'")):
+                                ("/api/tag", "did you mean '/api/tags'?"), ("/nothing", "there is nothing at '/nothing'"),
+                                ("/v1/batches", "side by side"), ("/v1/files/file-1/content", "keeps no files"),
+                                ("/v1/audio/speech", "no sound"), ("/v1/filesystem", "there is nothing at '/v1/filesystem'")):
                 a = s.post(path, {})
                 self.assertEqual(a.status, 404)
                 self.assertIn(words, a.error)

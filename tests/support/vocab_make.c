@@ -78,7 +78,7 @@ static void write_file(ae_buf *buf, const vocab_make *how, const char *model, co
     uint64_t n_types = how->short_types ? tokens->n - 1 : tokens->n;
     const uint64_t n_lists = (how->n_ends && !how->eos_listed) + !how->no_tokens;
     uint64_t n_kv = 4u + n_lists + (how->pre != NULL) + (merges && !how->no_merges) + (!merges && !how->no_scores) +
-                    (how->chat_template != NULL) + how->add_bos;
+                    (how->chat_template != NULL) + how->add_bos - how->no_types;
     gguf_make_header(buf, 3, 0, n_kv);
     gguf_make_kv_string(buf, "tokenizer.ggml.model", how->model ? how->model : model);
     if (how->pre) gguf_make_kv_string(buf, "tokenizer.ggml.pre", how->pre);
@@ -86,7 +86,8 @@ static void write_file(ae_buf *buf, const vocab_make *how, const char *model, co
         gguf_make_kv_array(buf, "tokenizer.ggml.tokens", AE_GGUF_STRING, tokens->n, tokens->strings.data,
                            tokens->strings.n);
     }
-    gguf_make_kv_array(buf, "tokenizer.ggml.token_type", AE_GGUF_I32, n_types, tokens->types.data, n_types * 4);
+    if (!how->no_types)
+        gguf_make_kv_array(buf, "tokenizer.ggml.token_type", AE_GGUF_I32, n_types, tokens->types.data, n_types * 4);
     if (merges && !how->no_merges) {
         gguf_make_kv_array(buf, "tokenizer.ggml.merges", AE_GGUF_STRING, merges->n, merges->strings.data,
                            merges->strings.n);

@@ -17,6 +17,7 @@ typedef struct vocab_make {
     const char *pre;           /* NULL: no such key */
     const char *const *merges; /* pairs of raw strings, left then right; NULL-terminated; NULL: the usual ones */
     bool no_tokens, no_merges, short_types, bad_merge, bad_type, bad_score, no_scores;
+    bool no_types;             /* no such key */
     bool whole_scores;         /* as integers, as writers in other languages make them */
     uint32_t eos;              /* 0: the right one */
     int32_t eos_signed;        /* eos_token_id as an i32; 0: as a u32 */

@@ -566,7 +566,6 @@ static void test_hostile(void **state)
     check_refused(vocab_make_gemma4, (vocab_make){.no_merges = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.merges");
     check_refused(vocab_make_gemma4, (vocab_make){.bad_merge = true}, AERIE_ERROR_FORMAT, "entry 21");
     check_refused(vocab_make_gemma4, (vocab_make){.no_tokens = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.tokens");
-    check_refused(vocab_make_spm, (vocab_make){.no_scores = true}, AERIE_ERROR_FORMAT, "scores");
     check_refused(vocab_make_spm, (vocab_make){.bad_score = true}, AERIE_ERROR_FORMAT, "scores: entry");
 }
 
@@ -580,6 +579,33 @@ static void test_whole_scores(void **state)
     vocab = make(true, (vocab_make){.pre = NULL});
     check_pieces(vocab, "helo", plain, " he|lo");
     ae_vocab_free(vocab);
+}
+
+/* Keys that the description of GGUF calls optional. */
+static void test_optional_keys(void **state)
+{
+    (void)state;
+    static const char bytes[] = "h\xc3\xa9\x01llo";
+    ae_vocab *whole = make(true, (vocab_make){.pre = NULL}), *vocab = make(true, (vocab_make){.no_types = true});
+    ae_tokens a = {0}, b = {0};
+    ae_buf text = {0};
+    assert_int_equal(ae_vocab_encode(whole, bytes, strlen(bytes), plain, &a, NULL), AERIE_OK);
+    assert_int_equal(ae_vocab_encode(vocab, bytes, strlen(bytes), plain, &b, NULL), AERIE_OK);
+    assert_int_equal(a.n, b.n);
+    assert_memory_equal(a.data, b.data, a.n * sizeof *a.data);
+    for (size_t i = 0; i < b.n; i++) ae_vocab_piece(vocab, b.data[i], false, &text);
+    assert_int_equal(text.n, sizeof bytes); /* and a space before them */
+    assert_memory_equal(text.data + 1, bytes, sizeof bytes - 1);
+    ae_buf_free(&text);
+    ae_tokens_free(&a);
+    ae_tokens_free(&b);
+    ae_vocab_free(whole);
+    ae_vocab_free(vocab);
+    vocab = make(true, (vocab_make){.no_scores = true});
+    assert_non_null(strstr(ae_vocab_warning(vocab), "scores is missing"));
+    check_pieces(vocab, "he", plain, " he");
+    ae_vocab_free(vocab);
+    check_refused(vocab_make_bpe, (vocab_make){.model = "llama"}, AERIE_ERROR_FORMAT, "str:gpt2");
 }
 
 static void test_check_same(void **state)
@@ -640,6 +666,7 @@ int main(void)
         cmocka_unit_test(test_long_texts), cmocka_unit_test(test_merge_order), cmocka_unit_test(test_scanners),
         cmocka_unit_test(test_kimi_k2),    cmocka_unit_test(test_wordpiece),   cmocka_unit_test(test_ids_of_no_token),
         cmocka_unit_test(test_hostile),    cmocka_unit_test(test_runs),        cmocka_unit_test(test_whole_scores),
+        cmocka_unit_test(test_optional_keys),
         cmocka_unit_test(test_signed_and_listed_ends),
         cmocka_unit_test(test_check_same), cmocka_unit_test(test_memory),      cmocka_unit_test(test_gemma4),
     };

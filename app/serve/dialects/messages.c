@@ -40,8 +40,8 @@ static bool add_document(app_text *text, const json_t *block, const char *field,
     if (kind && strcmp(kind, "text") == 0 && json_is_string(data)) return add_string(text, data) || serve_fail_memory(error);
     if (json_is_string(content) || json_is_array(content)) return add_blocks(text, content, field, depth + 1, error);
     return serve_fail(error, 400, field,
-                      "'%s': document sources of type '%.40s' are not supported; use text or content", field,
-                      kind ? kind : "");
+                      "'%s': document sources of type '%.40s' are not supported, since the server reads no documents such as "
+                      "PDF; send their text (a source of type 'text' or 'content')", field, kind ? kind : "");
 }
 
 static bool add_block_text(app_text *text, const json_t *block, const char *field, int depth, serve_error *error)

@@ -288,7 +288,10 @@ static bool check_head(serve_call *call)
     if (!serve_keys_allow(call, presented_key(call), e)) return false;
     const char *nearest = call->route ? NULL : serve_route_nearest(call->server->service, call->path);
     if (nearest) return serve_fail(e, 404, "", "there is nothing at '%.200s'; did you mean '%s'?", call->path, nearest);
-    if (!call->route) return serve_fail(e, 404, "", "there is nothing at '%.200s'", call->path);
+    const char *instead = call->route ? NULL : serve_route_instead(call->path);
+    if (!call->route)
+        return serve_fail(e, 404, "", "there is nothing at '%.200s'%s%s", call->path, instead ? ": " : "",
+                          instead ? instead : "");
     if (length && strtoull(length, NULL, 10) > most)
         return serve_fail(e, 413, "", "the body has %.20s bytes; --max-body allows %zu", length, most);
     if (atomic_load(&call->server->draining) && !open) return serve_fail_not_ready(e, 5, "the server is shutting down");

@@ -100,6 +100,8 @@ typedef json_t *serve_error_shape(const serve_error *error);
 serve_error_shape *serve_route_shape(const char *path);
 /* Returns the path that this one was probably meant to be; NULL if there is none like it. */
 const char *serve_route_nearest(const serve_service *service, const char *path);
+/* Returns what to use instead of a path of OpenAI's that this server does not have; NULL: the path is none of these. */
+const char *serve_route_instead(const char *path);
 /* Returns the service's route, or NULL. *allow is then the list of methods that the path accepts (static storage), or NULL if
  * the path is unknown. */
 const serve_route *serve_route_find(const serve_service *service, const char *method, const char *path, const char **allow);

@@ -167,6 +167,10 @@ enum {
 
 static bool not_text(serve_error *error, size_t i, const char *type)
 {
+    if (type && (strcmp(type, "file") == 0 || strcmp(type, "input_file") == 0))
+        return serve_fail(error, 400, "messages",
+                          "messages[%zu]: content of type '%s' is not supported, since the server reads no documents such as "
+                          "PDF: send their text as a part of type 'text', or pages as pictures", i, type);
     return serve_fail(error, 400, "messages",
                       "messages[%zu]: content of type '%.40s' is not supported; the models served here "
                       "read text",

@@ -56,7 +56,8 @@ static aerie_status check_keys(ae_adapter *a, aerie_error *error)
                       ", as the model is; an adapter fits the model that "
                       "it was trained for",
                       error));
-    if (ae_gguf_kv_find(g, "adapter.alora.invocation_tokens"))
+    const ae_gguf_kv *activation = ae_gguf_kv_find(g, "adapter.alora.invocation_tokens");
+    if (activation && (activation->type != AE_GGUF_ARRAY || activation->n)) /* an empty list: it is always active */
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: activated LoRA (adapter.alora.invocation_tokens) is not supported",
                        ae_gguf_path(g));
     AE_TRY(ae_gguf_get_f32(g, "adapter.lora.alpha", false, &a->alpha, error));

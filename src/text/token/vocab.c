@@ -66,19 +66,24 @@ static aerie_status load_types(ae_vocab *vocab, const ae_gguf *gguf, aerie_error
     return AERIE_OK;
 }
 
-/* Scores become the order in which pairs merge: the best score first, as an unsigned integer. */
+/* Scores become the order in which pairs merge: the best score first, as an unsigned integer. Without scores all tokens have
+ * the same, by the description of GGUF and in llama.cpp; a file with merges, however, is one of BPE. */
 static aerie_status load_scores(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
     static const char key[] = "tokenizer.ggml.scores";
     size_t n = (size_t)vocab->n_tokens;
     const ae_gguf_kv *kv = ae_gguf_kv_find(gguf, key);
-    if (!kv || kv->type != AE_GGUF_ARRAY || kv->n < n) {
+    if (!kv && ae_gguf_kv_find(gguf, "tokenizer.ggml.merges"))
+        return ae_fail(error, AERIE_ERROR_FORMAT, "tokenizer.ggml.model is \"llama\" (SPM), but the file has merges and no "
+                       "tokenizer.ggml.scores, as BPE has it: --override-kv tokenizer.ggml.model=str:gpt2 reads it so");
+    if (kv && (kv->type != AE_GGUF_ARRAY || kv->n < n)) {
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s must be an array with one number for each of the %zu tokens", key,
                        n);
     }
     vocab->order = ae_alloc(n, sizeof *vocab->order);
     if (!vocab->order) return ae_fail_memory(error, "the token scores", n * sizeof *vocab->order);
-    for (size_t i = 0; i < n; i++) {
+    if (!kv) snprintf(vocab->warning, sizeof vocab->warning, "%s is missing: all tokens count the same", key);
+    for (size_t i = 0; kv && i < n; i++) {
         double value;
         int64_t whole; /* writers in other languages make a list of integers of scores without a fraction */
         if (ae_gguf_kv_int(kv, i, &whole)) value = (double)whole;
@@ -107,6 +112,18 @@ static int byte_of(const char *text, size_t n)
     if (n != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
     int hi = hex_digit(text[3]), lo = hex_digit(text[4]);
     return hi < 0 || lo < 0 ? -1 : hi * 16 + lo;
+}
+
+/* Byte tokens count by their texts where no token has that type: the types are optional, and some converters write all as
+ * normal. */
+static void find_bytes(ae_vocab *vocab, const ae_gguf_kv *tokens)
+{
+    ae_gguf_string text;
+    size_t cursor = 0;
+    for (int32_t id = 0; id < vocab->n_tokens; id++)
+        if (vocab->types[id] == AE_TOKEN_BYTE) return;
+    for (int32_t id = 0; id < vocab->n_tokens && ae_gguf_kv_next_string(tokens, &cursor, &text); id++)
+        if (vocab->types[id] == AE_TOKEN_NORMAL && byte_of(text.data, text.n) >= 0) vocab->types[id] = AE_TOKEN_BYTE;
 }
 
 /* Writes the bytes that the token prints to `out`. */
@@ -169,8 +186,10 @@ aerie_status ae_vocab_load_tokens(ae_vocab *vocab, const ae_gguf *gguf, aerie_er
     }
     vocab->n_tokens = (int32_t)kv->n;
     AE_TRY(load_types(vocab, gguf, error));
-    if (vocab->spm && !vocab->wpm && !vocab->ugm && !vocab->split_at_newline && !vocab->bare_words)
+    if (vocab->spm && !vocab->wpm && !vocab->ugm && !vocab->split_at_newline && !vocab->bare_words) {
         AE_TRY(load_scores(vocab, gguf, error));
+        find_bytes(vocab, kv);
+    }
     ae_buf scratch = {0};
     ae_gguf_string text;
     size_t cursor = 0;
