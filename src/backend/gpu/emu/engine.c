@@ -117,7 +117,7 @@ static uint64_t random_next(ae_emu_engine *e)
 static void shuffle(ae_emu_engine *e, uint8_t *items, uint32_t n)
 {
     for (uint32_t i = n; i > 1; i--) {
-        const uint32_t j = (uint32_t)(random_next(e) >> 32) % i;
+        const uint32_t j = (uint32_t)((random_next(e) >> 32) * i >> 32);
         const uint8_t item = items[i - 1];
         items[i - 1] = items[j], items[j] = item;
     }
@@ -135,11 +135,9 @@ static void round_begin(ae_emu_engine *e)
     if (e->random) shuffle(e, e->order, e->n_warps);
 }
 
-static const char *state_name(const ae_emu_thread *thread)
+static const char *state_name(uint8_t state)
 {
-    return thread->state == AE_EMU_DONE     ? "has returned"
-           : thread->state == AE_EMU_AT_BAR ? "waits at ae_bar_wait"
-                                            : "waits at ae_sync";
+    return state == AE_EMU_DONE ? "has returned" : state == AE_EMU_AT_BAR ? "waits at ae_bar_wait" : "waits at ae_sync";
 }
 
 /* Called when every lane has run: performs the warp's operation if all lanes have reached it. Returns true if the warp can go
@@ -147,9 +145,10 @@ static const char *state_name(const ae_emu_thread *thread)
 static bool warp_settle(ae_emu_engine *e, uint32_t at)
 {
     ae_emu_warp *w = &e->warps[at];
-    ae_emu_thread *lanes = &e->threads[at * 32];
+    const ae_emu_thread *lanes = &e->threads[at * 32];
+    uint8_t *states = &e->states[at * 32];
     for (uint32_t i = 0; e->n_bars && i < w->n; i++)
-        if (lanes[i].state == AE_EMU_READY) { /* another lane of this pass completed the barrier of this one */
+        if (states[i] == AE_EMU_READY) { /* another lane of this pass completed the barrier of this one */
             pass_begin(e, w);
             return true;
         }
@@ -159,19 +158,19 @@ static bool warp_settle(ae_emu_engine *e, uint32_t at)
     }
     if (w->n_at_warp < 32)
         for (uint32_t i = 0; i < 32; i++) {
-            const ae_emu_thread *f = w->first;
-            const unsigned first = (unsigned)(f - e->threads);
+            const ae_emu_meeting *f = &w->meeting;
             if (i >= w->n)
-                ae_emu_fail(e, "thread %u comes to %s (%s:%d) in a warp of %u threads", first, op_names[f->op],
+                ae_emu_fail(e, "thread %u comes to %s (%s:%d) in a warp of %u threads", f->thread, op_names[f->op],
                             ae_emu_name(f->file), f->line, w->n);
-            if (lanes[i].state != AE_EMU_AT_WARP)
-                ae_emu_fail(e, "thread %u comes to %s (%s:%d), but thread %u %s (%s:%d)", first, op_names[f->op],
-                            ae_emu_name(f->file), f->line, at * 32 + i, state_name(&lanes[i]),
+            if (states[i] != AE_EMU_AT_WARP)
+                ae_emu_fail(e, "thread %u comes to %s (%s:%d), but thread %u %s (%s:%d)", f->thread, op_names[f->op],
+                            ae_emu_name(f->file), f->line, at * 32 + i, state_name(states[i]),
                             lanes[i].file ? ae_emu_name(lanes[i].file) : "-", lanes[i].line);
         }
-    ae_emu_operate(lanes);
-    for (uint32_t i = 0; i < 32; i++) lanes[i].state = AE_EMU_READY;
-    w->n_at_warp = 0, w->first = NULL, w->turn++;
+    if (w->meeting.op == AE_EMU_MMA_16 || w->meeting.op == AE_EMU_MMA_32)
+        ae_emu_multiply(&e->threads[at * 32], (ae_emu_op)w->meeting.op);
+    memset(states, AE_EMU_READY, 32);
+    w->n_at_warp = 0, w->meeting.file = NULL, w->turn++;
     pass_begin(e, w);
     return e->ahead >= 16 || (e->ahead && (random_next(e) >> 32) % 16 < e->ahead);
 }
@@ -182,8 +181,8 @@ static void stuck(ae_emu_engine *e)
 {
     const ae_emu_thread *bar = NULL, *sync = NULL;
     for (uint32_t i = e->n_threads; i-- > 0;) {
-        if (e->threads[i].state == AE_EMU_AT_BAR) bar = &e->threads[i];
-        if (e->threads[i].state == AE_EMU_AT_BARRIER) sync = &e->threads[i];
+        if (e->states[i] == AE_EMU_AT_BAR) bar = &e->threads[i];
+        if (e->states[i] == AE_EMU_AT_BARRIER) sync = &e->threads[i];
     }
     if (bar)
         ae_emu_fail(e, "thread %u waits at ae_bar_wait (%s:%d) of barrier %u for %u threads, but %u have come",
@@ -205,12 +204,12 @@ static bool barrier_settle(ae_emu_engine *e)
         return false;
     }
     if (e->n_at_barrier != e->n_threads) stuck(e);
-    for (uint32_t i = 0; i < e->n_threads; i++) e->threads[i].state = AE_EMU_READY;
+    memset(e->states, AE_EMU_READY, e->n_threads);
     for (uint32_t i = 0; i < e->n_warps; i++) {
         e->warps[i].open = true;
         pass_begin(e, &e->warps[i]);
     }
-    e->n_at_barrier = 0, e->first = NULL, e->turn++;
+    e->n_at_barrier = 0, e->barrier.file = NULL, e->turn++;
     return true;
 }
 
@@ -225,7 +224,7 @@ static uint32_t pick(ae_emu_engine *e)
             do {
                 while (w->next < w->n) {
                     const uint32_t t = at * 32 + w->lanes[w->next++];
-                    if (e->threads[t].state <= AE_EMU_READY) return t;
+                    if (e->states[t] <= AE_EMU_READY) return t;
                 }
             } while (warp_settle(e, at));
         }
@@ -251,7 +250,7 @@ static void thread_run(ae_emu_engine *e, uint32_t t)
 #if defined(AE_EMU_TSAN)
     __tsan_release(e->end);
 #endif
-    thread->state = AE_EMU_DONE, thread->file = NULL, thread->line = 0;
+    e->states[t] = AE_EMU_DONE, thread->file = NULL, thread->line = 0;
     e->n_done++;
 }
 
@@ -264,7 +263,7 @@ static void fiber_main(void)
         thread_run(e, self->thread);
         const uint32_t t = pick(e);
         ae_emu_fiber *to = t == NONE ? NULL : e->threads[t].fiber;
-        if (t != NONE && e->threads[t].state == AE_EMU_FRESH) {
+        if (t != NONE && e->states[t] == AE_EMU_FRESH) {
 #if defined(AE_EMU_TSAN)
             to = fiber_take(e, t);
             if (!to) ae_emu_fail(e, "there is not enough memory for another fiber");
@@ -288,7 +287,7 @@ static void wait(ae_emu_engine *e)
     ae_emu_warp *w = &e->warps[self / 32];
     if (w->next < w->n) { /* a shortcut for the usual result of pick */
         const uint32_t lane = self / 32 * 32 + w->lanes[w->next];
-        if (e->threads[lane].state == AE_EMU_READY) {
+        if (e->states[lane] == AE_EMU_READY) {
             w->next++;
             thread_enter(e, lane);
             change(e, e->threads[lane].fiber, false);
@@ -296,40 +295,33 @@ static void wait(ae_emu_engine *e)
         }
     }
     const uint32_t t = pick(e);
-    ae_emu_thread *next = &e->threads[t]; /* cannot be NONE, since this thread has not returned */
-    if (t == self) return;
-    if (next->state == AE_EMU_FRESH) {
+    if (t == self) return; /* it cannot be NONE, since this thread has not returned */
+    if (e->states[t] == AE_EMU_FRESH) {
         ae_emu_fiber *f = fiber_take(e, t);
         if (!f) ae_emu_fail(e, "there is not enough memory for another fiber");
         change(e, f, false);
         return;
     }
     thread_enter(e, t);
-    change(e, next->fiber, false);
+    change(e, e->threads[t].fiber, false);
 }
 
-static bool same_place(const ae_emu_thread *x, const ae_emu_thread *y)
-{
-    return x->op == y->op && x->line == y->line && (x->file == y->file || !strcmp(x->file, y->file));
-}
-
-static void arrive(ae_emu_engine *e, const ae_emu_thread **first, ae_emu_op op, const char *file, int line)
+static void arrive(ae_emu_engine *e, ae_emu_meeting *at, ae_emu_op op, const char *file, int line)
 {
     ae_emu_thread *self = ae_emu_self(e);
-    self->op = (uint8_t)op, self->file = file, self->line = line;
-    const ae_emu_thread *f = *first;
-    if (!f)
-        *first = self;
-    else if (!same_place(f, self))
-        ae_emu_fail(e, "thread %u comes to %s (%s:%d), but thread %u to %s (%s:%d)", (unsigned)(f - e->threads),
-                    op_names[f->op], ae_emu_name(f->file), f->line, e->view.thread, op_names[op], ae_emu_name(file), line);
+    self->file = file, self->line = line;
+    if (!at->file)
+        *at = (ae_emu_meeting){file, line, op, e->view.thread};
+    else if (at->op != op || at->line != line || (at->file != file && strcmp(at->file, file) != 0))
+        ae_emu_fail(e, "thread %u comes to %s (%s:%d), but thread %u to %s (%s:%d)", at->thread, op_names[at->op],
+                    ae_emu_name(at->file), at->line, e->view.thread, op_names[op], ae_emu_name(file), line);
 }
 
 void ae_emu_meet_warp(ae_emu_engine *e, ae_emu_op op, const char *file, int line)
 {
     ae_emu_warp *w = &e->warps[e->view.thread / 32];
-    arrive(e, &w->first, op, file, line);
-    ae_emu_self(e)->state = AE_EMU_AT_WARP;
+    arrive(e, &w->meeting, op, file, line);
+    e->states[e->view.thread] = AE_EMU_AT_WARP;
     w->n_at_warp++;
 #if defined(AE_EMU_TSAN) /* two addresses, used alternately: when a lane runs ahead, its later accesses must not count as
                           * ordered before those of other lanes */
@@ -346,8 +338,8 @@ void ae_emu_sync(const char *file, int line)
 {
     ae_emu_engine *e = ae_emu_current();
     if (ae_emu_is_there && !ae_emu_is_there(file, line)) return;
-    arrive(e, &e->first, AE_EMU_SYNC, file, line);
-    ae_emu_self(e)->state = AE_EMU_AT_BARRIER;
+    arrive(e, &e->barrier, AE_EMU_SYNC, file, line);
+    e->states[e->view.thread] = AE_EMU_AT_BARRIER;
     e->n_at_barrier++;
 #if defined(AE_EMU_TSAN)
     char *meeting = &e->meetings[e->turn % 2];
@@ -363,8 +355,8 @@ void ae_emu_sync(const char *file, int line)
 static void bar_complete(ae_emu_engine *e, uint32_t id)
 {
     for (uint32_t i = 0; i < e->n_threads; i++) {
-        if (e->threads[i].state != AE_EMU_AT_BAR || e->threads[i].bar != id) continue;
-        e->threads[i].state = AE_EMU_READY;
+        if (e->states[i] != AE_EMU_AT_BAR || e->threads[i].bar != id) continue;
+        e->states[i] = AE_EMU_READY;
         ae_emu_warp *w = &e->warps[i / 32];
         if (w->open) continue;
         w->open = true;
@@ -398,7 +390,7 @@ void ae_emu_bar(uint32_t id, uint32_t n, bool waits, const char *file, int line)
     if (bar->n_came == n) {
         bar_complete(e, id);
     } else if (waits) {
-        self->state = AE_EMU_AT_BAR, self->bar = id;
+        e->states[e->view.thread] = AE_EMU_AT_BAR, self->bar = id;
         wait(e);
     }
 #if defined(AE_EMU_TSAN)
@@ -450,7 +442,7 @@ static void shared_end(ae_emu_engine *e, bool last)
     e->meetings = NULL, e->view.shared = NULL;
     for (uint32_t i = 0; i < e->n_threads; i++) {
         if (e->threads[i].tsan == e->host_tsan) e->threads[i].tsan = NULL;
-        if (e->threads[i].tsan && e->threads[i].state != AE_EMU_DONE) { /* it was abandoned */
+        if (e->threads[i].tsan && e->states[i] != AE_EMU_DONE) { /* it was abandoned */
             __tsan_switch_to_fiber(e->threads[i].tsan, __tsan_switch_to_fiber_no_sync);
             __tsan_release(e->end);
             __tsan_switch_to_fiber(e->host_tsan, __tsan_switch_to_fiber_no_sync);
@@ -475,15 +467,15 @@ static bool block_run(ae_emu_engine *e)
         snprintf(e->report, AE_EMU_REPORT, "kernel %s: there is not enough memory for a block", e->kernel->name);
         return false;
     }
-    for (uint32_t i = 0; i < e->n_threads; i++) e->threads[i].state = AE_EMU_FRESH;
+    memset(e->states, AE_EMU_FRESH, e->n_threads);
     for (uint32_t i = 0; i < e->n_warps; i++) {
         ae_emu_warp *w = &e->warps[i];
-        w->n_at_warp = 0, w->open = true, w->first = NULL, w->turn = 0;
+        w->n_at_warp = 0, w->open = true, w->meeting.file = NULL, w->turn = 0;
         pass_begin(e, w);
     }
     if (e->n_bars) memset(e->bars, 0, sizeof e->bars);
     e->n_bars = 0;
-    e->n_at_barrier = 0, e->n_done = 0, e->first = NULL, e->turn = 0, e->failed = false;
+    e->n_at_barrier = 0, e->n_done = 0, e->barrier.file = NULL, e->turn = 0, e->failed = false;
     round_begin(e);
     static const uint8_t chances[4] = {0, 8, 15, 16};
     e->ahead = e->random ? chances[random_next(e) >> 62] : 16;

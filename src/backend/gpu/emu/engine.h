@@ -42,16 +42,21 @@ typedef struct ae_emu_thread {
     ae_emu_fiber *fiber; /* in which it began */
     const char *file;    /* the place in the kernel at which the thread waits */
     int line;
-    uint8_t state, op;
     uint32_t bar;   /* AE_EMU_AT_BAR: its id */
-    uint64_t value; /* value of a shuffle, and the lane that it is taken from */
-    uint32_t lane;
     uint32_t a[4], b[2]; /* fragments of a product */
     int32_t c[4];
     ae_emu_copy *copies; /* [n_copies], oldest first */
     uint32_t n_copies, room, group;
     void *tsan; /* ThreadSanitizer's fiber */
 } ae_emu_thread;
+
+/* The first thread at a meeting, and the place to which all others must come. It is copied here because a comparison with
+ * what a thread has just written about itself would wait for that to reach the cache. */
+typedef struct ae_emu_meeting {
+    const char *file; /* NULL: nobody has come */
+    int line;
+    uint32_t op, thread;
+} ae_emu_meeting;
 
 typedef struct ae_emu_warp {
     uint32_t n;                         /* threads of the warp: 32, or fewer in the last warp */
@@ -60,7 +65,9 @@ typedef struct ae_emu_warp {
     bool open;                          /* some thread can run */
     uint32_t turn;                      /* meetings so far */
     uint8_t lanes[32];                  /* their order in this pass */
-    const ae_emu_thread *first;         /* threads that have arrived at the current meeting */
+    ae_emu_meeting meeting;             /* the current one */
+    uint64_t values[2][32];             /* [turn % 2][lane]: of shuffles. A lane reads after the meeting and before it comes to
+                                         * the next one, so two are enough */
 } ae_emu_warp;
 
 /* A barrier with a number. */
@@ -84,7 +91,7 @@ struct ae_emu_engine {
     uint32_t at; /* in order[] */
     uint32_t n_at_barrier, n_done;
     uint32_t n_bars; /* calls of ae_bar_wait and ae_bar_post in this block */
-    const ae_emu_thread *first; /* threads that have arrived at the current barrier */
+    ae_emu_meeting barrier;     /* the current one */
     uint32_t turn;              /* barriers so far */
     void *host_tsan;
     uint32_t n_blocks, n_light; /* blocks of this launch; blocks that ThreadSanitizer takes for one thread */
@@ -92,6 +99,7 @@ struct ae_emu_engine {
     char *meetings;    /* the same for the block's barrier, warps and bars: [2 * (1 + AE_EMU_MAX_WARPS + AE_EMU_BARS)] */
     ae_emu_bar_state bars[AE_EMU_BARS];
     uint8_t order[AE_EMU_MAX_WARPS];
+    uint8_t states[AE_EMU_MAX_THREADS]; /* ae_emu_state */
     ae_emu_warp warps[AE_EMU_MAX_WARPS];
     ae_emu_thread threads[AE_EMU_MAX_THREADS];
 };
@@ -112,8 +120,8 @@ const char *ae_emu_name(const char *path);
 void ae_emu_fail(ae_emu_engine *e, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
 /* Makes the thread wait until all lanes of its warp have called this. */
 void ae_emu_meet_warp(ae_emu_engine *e, ae_emu_op op, const char *file, int line);
-/* warp.c: performs the collective operation that all lanes of a warp have called. */
-void ae_emu_operate(ae_emu_thread lanes[32]);
+/* warp.c: computes the product that all lanes of a warp have called. */
+void ae_emu_multiply(ae_emu_thread lanes[32], ae_emu_op op);
 /* copy.c: performs the copies of the groups before `group`. */
 void ae_emu_copy_until(ae_emu_thread *thread, uint32_t group);
 

@@ -28,24 +28,10 @@ static inline __attribute__((always_inline)) void multiply(ae_emu_thread lanes[3
         }
 }
 
-static void shuffle(ae_emu_thread lanes[32])
+void ae_emu_multiply(ae_emu_thread lanes[32], ae_emu_op op)
 {
-    uint64_t values[32];
-    for (int l = 0; l < 32; l++) values[l] = lanes[l].value;
-    for (int l = 0; l < 32; l++) lanes[l].value = values[lanes[l].lane];
-}
-
-void ae_emu_operate(ae_emu_thread lanes[32])
-{
-    switch ((ae_emu_op)lanes[0].op) {
-    case AE_EMU_SHFL: shuffle(lanes); break;
-    case AE_EMU_MMA_16: multiply(lanes, 16); break;
-    case AE_EMU_MMA_32: multiply(lanes, 32); break;
-    case AE_EMU_SYNC_WARP:
-    case AE_EMU_BAR_WAIT:
-    case AE_EMU_BAR_POST:
-    case AE_EMU_SYNC: break;
-    }
+    if (op == AE_EMU_MMA_32) multiply(lanes, 32);
+    else multiply(lanes, 16);
 }
 
 void ae_emu_sync_warp(const char *file, int line)
@@ -57,10 +43,11 @@ void ae_emu_sync_warp(const char *file, int line)
 uint64_t ae_emu_shfl(uint64_t v, uint32_t lane, const char *file, int line)
 {
     ae_emu_engine *e = ae_emu_current();
-    ae_emu_thread *self = ae_emu_self(e);
-    self->value = v, self->lane = lane % 32;
+    ae_emu_warp *w = &e->warps[e->view.thread / 32];
+    uint64_t *values = w->values[w->turn % 2];
+    values[e->view.thread % 32] = v;
     ae_emu_meet_warp(e, AE_EMU_SHFL, file, line);
-    return self->value;
+    return values[lane % 32];
 }
 
 void ae_emu_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int k, const char *file, int line)
