@@ -19,7 +19,12 @@ AE_KERNEL(t_mma, emu_mma_args, 32)
     for (uint32_t i = 0; i < 4; i++) a.c[(group + i / 2 * 8) * 8 + LANE % 4 * 2 + i % 2] = c[i];
 }
 
-/* out [4][64]: shuffles of each type; in [64]: the lane to take from. */
+struct fold_words {
+    AE_DEV uint4 of(uint4 x, uint4 y) { return make_uint4(3 * x.x + y.x, 5 * x.y + y.y, 7 * x.z + y.z, 9 * x.w + y.w); }
+};
+
+/* out [8][64]: shuffles of each type, then folds of words (their order matters) and several values of one word; in [64]: the
+ * lane to take from. */
 AE_KERNEL(t_shfl, emu_words_args, 64)
 {
     const uint32_t t = ae_thread();
@@ -29,6 +34,15 @@ AE_KERNEL(t_shfl, emu_words_args, 64)
     int32_t sum = static_cast<int32_t>(t);
     for (uint32_t mask = 16; mask; mask /= 2) sum += ae_shfl_xor(sum, mask);
     a.out[192 + t] = static_cast<uint32_t>(sum);
+    uint4 v = make_uint4(t, t * t, t + 1000, t ^ 77);
+    for (uint32_t i = 0; i < 3; i++) v = ae_fold<fold_words>(v, 16, 1);
+    a.out[256 + t] = v.x ^ v.y ^ v.z ^ v.w;
+    v = ae_fold<fold_words>(v, 2, 8);
+    a.out[320 + t] = v.x ^ v.y ^ v.z ^ v.w;
+    uint32_t each[4];
+    ae_shfl_each<4>(each, t, t % 8, 8);
+    a.out[384 + t] = each[0] + 64 * (each[1] + 64 * (each[2] + 64 * each[3]));
+    a.out[448 + t] = ae_shfl_xor(make_uint4(t, t + 1, t + 2, t + 3), 9).w;
 }
 
 /* One word of `in` (three, for what takes three) to one of out [n], each. */

@@ -83,11 +83,27 @@ static void test_mma(void **state)
         }
 }
 
+/* The fold of t_shfl at one distance. */
+static void fold(uint32_t v[64][4], uint32_t distance)
+{
+    uint32_t before[64][4];
+    memcpy(before, v, sizeof before);
+    for (uint32_t t = 0; t < 64; t++)
+        for (uint32_t i = 0; i < 4; i++) v[t][i] = (3 + 2 * i) * before[t][i] + before[t ^ distance][i];
+}
+
 static void test_shfl(void **state)
 {
     (void)state;
+    uint32_t v[64][4], three[64], four[64];
+    for (uint32_t t = 0; t < 64; t++) v[t][0] = t, v[t][1] = t * t, v[t][2] = t + 1000, v[t][3] = t ^ 77;
+    for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t d = 16; d; d /= 2) fold(v, d);
+    for (uint32_t t = 0; t < 64; t++) three[t] = v[t][0] ^ v[t][1] ^ v[t][2] ^ v[t][3];
+    for (uint32_t d = 2; d <= 8; d *= 2) fold(v, d);
+    for (uint32_t t = 0; t < 64; t++) four[t] = v[t][0] ^ v[t][1] ^ v[t][2] ^ v[t][3];
     for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
-        uint32_t in[64], out[256];
+        uint32_t in[64], out[512];
         for (uint32_t t = 0; t < 64; t++) in[t] = word() % 32;
         assert_true(run(&t_shfl, 1, 0, seed, &(emu_words_args){in, out, 64, 0}));
         for (uint32_t t = 0; t < 64; t++) {
@@ -97,6 +113,11 @@ static void test_shfl(void **state)
             assert_memory_equal(&out[64 + t], &f, 4);
             assert_int_equal(out[128 + t], t ^ 5);
             assert_int_equal(out[192 + t], warp ? 1520 : 496);
+            assert_int_equal(out[256 + t], three[t]);
+            assert_int_equal(out[320 + t], four[t]);
+            const uint32_t first = warp + t % 8;
+            assert_int_equal(out[384 + t], first + 64 * (first + 8 + 64 * (first + 16 + 64 * (first + 24))));
+            assert_int_equal(out[448 + t], (t ^ 9) + 3);
         }
     }
 }

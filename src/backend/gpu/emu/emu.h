@@ -65,19 +65,65 @@ AE_DEV void ae_sync_warp(AE_EMU_HERE) { ae_emu_sync_warp(file, line); }
 AE_DEV void ae_bar_wait(uint32_t id, uint32_t n, AE_EMU_HERE) { ae_emu_bar(id, n, true, file, line); }
 AE_DEV void ae_bar_post(uint32_t id, uint32_t n, AE_EMU_HERE) { ae_emu_bar(id, n, false, file, line); }
 
+/* Leaves v for the other lanes and waits until all have done so. */
+template <class T> AE_DEV ae_emu_slate *ae_emu_give(T v, const char *file, int line)
+{
+    static_assert(sizeof(T) % 4 == 0 && sizeof(T) <= 16, "a shuffle moves 4 to 16 bytes");
+    ae_emu_slate *s = ae_emu_slate_now();
+    memcpy(reinterpret_cast<char *>(s->lanes) + ae_thread() % 32 * sizeof v, &v, sizeof v);
+    ae_emu_exchange(file, line);
+    return s;
+}
+
+template <class T> AE_DEV T ae_emu_take(const ae_emu_slate *s, uint32_t lane)
+{
+    T v;
+    memcpy(&v, reinterpret_cast<const char *>(s->lanes) + lane % 32 * sizeof v, sizeof v);
+    return v;
+}
+
 template <class T> AE_DEV T ae_shfl(T v, uint32_t lane, AE_EMU_HERE)
 {
-    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a shuffle moves 4 or 8 bytes");
-    uint64_t bits = 0;
-    memcpy(&bits, &v, sizeof v);
-    bits = ae_emu_shfl(bits, lane % 32, file, line);
-    memcpy(&v, &bits, sizeof v);
-    return v;
+    return ae_emu_take<T>(ae_emu_give(v, file, line), lane);
 }
 
 template <class T> AE_DEV T ae_shfl_xor(T v, uint32_t mask, AE_EMU_HERE)
 {
     return ae_shfl(v, (ae_thread() % 32) ^ mask, file, line);
+}
+
+template <int n, class T> AE_DEV void ae_shfl_each(T *x, T v, uint32_t first, uint32_t step, AE_EMU_HERE)
+{
+    const ae_emu_slate *s = ae_emu_give(v, file, line);
+    for (uint32_t i = 0; i < n; i++) x[i] = ae_emu_take<T>(s, first + i * step);
+}
+
+/* A fold of all lanes by the one that runs first, instead of a meeting for each distance. */
+template <class F, class T> __attribute__((noinline)) void ae_emu_fold(ae_emu_slate *s, uint32_t from, uint32_t to)
+{
+    T x[32], y[32];
+    memcpy(x, s->lanes, sizeof x);
+    for (uint32_t d = from;; d = from > to ? d / 2 : d * 2) {
+        for (uint32_t l = 0; l < 32; l++) y[l] = F::of(x[l], x[l ^ d]);
+        memcpy(x, y, sizeof x);
+        if (d == to) break;
+    }
+    memcpy(s->lanes, x, sizeof x);
+    s->folded = true;
+}
+
+template <class F, class T> AE_DEV T ae_fold(T v, uint32_t from, uint32_t to, AE_EMU_HERE)
+{
+#if defined(__SANITIZE_THREAD__) /* it would see lanes race for the slate */
+    for (uint32_t d = from;; d = from > to ? d / 2 : d * 2) {
+        v = F::of(v, ae_shfl_xor(v, d, file, line));
+        if (d == to) return v;
+    }
+#else
+    ae_emu_slate *s = ae_emu_give(v, file, line);
+    if (!s->folded) ae_emu_fold<F, T>(s, from, to);
+    return ae_emu_take<T>(s, ae_thread());
+#endif
 }
 
 /* Uses an instruction if there is one: libm's function is slow in a plain x86-64 build. Both are exact. */

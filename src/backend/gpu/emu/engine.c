@@ -171,6 +171,7 @@ static bool warp_settle(ae_emu_engine *e, uint32_t at)
         ae_emu_multiply(&e->threads[at * 32], (ae_emu_op)w->meeting.op);
     memset(states, AE_EMU_READY, 32);
     w->n_at_warp = 0, w->meeting.file = NULL, w->turn++;
+    w->slates[w->turn % 2].folded = false;
     pass_begin(e, w);
     return e->ahead >= 16 || (e->ahead && (random_next(e) >> 32) % 16 < e->ahead);
 }
@@ -470,7 +471,7 @@ static bool block_run(ae_emu_engine *e)
     memset(e->states, AE_EMU_FRESH, e->n_threads);
     for (uint32_t i = 0; i < e->n_warps; i++) {
         ae_emu_warp *w = &e->warps[i];
-        w->n_at_warp = 0, w->open = true, w->meeting.file = NULL, w->turn = 0;
+        w->n_at_warp = 0, w->open = true, w->meeting.file = NULL, w->turn = 0, w->slates[0].folded = false;
         pass_begin(e, w);
     }
     if (e->n_bars) memset(e->bars, 0, sizeof e->bars);

@@ -66,8 +66,8 @@ typedef struct ae_emu_warp {
     uint32_t turn;                      /* meetings so far */
     uint8_t lanes[32];                  /* their order in this pass */
     ae_emu_meeting meeting;             /* the current one */
-    uint64_t values[2][32];             /* [turn % 2][lane]: of shuffles. A lane reads after the meeting and before it comes to
-                                         * the next one, so two are enough */
+    ae_emu_slate slates[2];             /* [turn % 2]: a lane reads after a meeting and before it comes to the next one, so two
+                                         * are enough */
 } ae_emu_warp;
 
 /* A barrier with a number. */

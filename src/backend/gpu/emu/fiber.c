@@ -32,7 +32,11 @@
 #define STACK_BYTES ((size_t)64 << 10)
 #endif
 
-#define COLOURS 256u /* different offsets of the beginning of a stack, in cache lines */
+#if defined(AE_EMU_TSAN) || defined(AE_EMU_UCONTEXT)
+#define COLOURS 0u /* different offsets of the beginning of a stack, in cache lines */
+#else
+#define COLOURS 256u
+#endif
 #define LINE 64
 #define MAP_BYTES (GUARD_BYTES + STACK_BYTES + COLOURS * LINE)
 
@@ -85,7 +89,7 @@ static void prepare(ae_emu_fiber *fiber, void (*entry)(void))
     fiber->context.uc_link = NULL;
     makecontext(&fiber->context, entry, 0);
 #else
-    const size_t colour = (uintptr_t)fiber->map / MAP_BYTES * 21 % COLOURS; /* mappings mostly lie side by side */
+    const size_t colour = (uintptr_t)fiber->map / MAP_BYTES * 21 % (COLOURS + 1); /* mappings mostly lie side by side */
     uint64_t *top = (uint64_t *)(void *)(fiber->map + MAP_BYTES - colour * LINE);
 #if defined(__x86_64__)
     top -= 2, top[0] = (uint64_t)(uintptr_t)entry, top[1] = 0; /* the return address of entry itself is 0 */
@@ -113,9 +117,8 @@ bool ae_emu_fiber_init(ae_emu_fiber *fiber, void (*entry)(void))
 
 bool ae_emu_fiber_renew(ae_emu_fiber *fiber, void (*entry)(void))
 {
-    if (mmap(fiber->map + GUARD_BYTES, MAP_BYTES - GUARD_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-        MAP_FAILED)
-        return false;
+    const int access = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    if (mmap(fiber->map + GUARD_BYTES, MAP_BYTES - GUARD_BYTES, access, flags, -1, 0) == MAP_FAILED) return false;
     fiber->fake = NULL;
     prepare(fiber, entry);
     return true;

@@ -64,7 +64,14 @@ extern __thread ae_emu_view *ae_emu_now __attribute__((tls_model("initial-exec")
 void ae_emu_sync(const char *file, int line);
 void ae_emu_sync_warp(const char *file, int line);
 void ae_emu_bar(uint32_t id, uint32_t n, bool waits, const char *file, int line);
-uint64_t ae_emu_shfl(uint64_t v, uint32_t lane, const char *file, int line);
+/* Where the lanes of a warp leave values for each other: a lane writes its own, calls ae_emu_exchange and reads. */
+typedef struct ae_emu_slate {
+    uint64_t lanes[2 * 32]; /* 16 bytes each at most, side by side */
+    bool folded;            /* the values have become those of a fold (ae_fold) */
+} ae_emu_slate;
+
+ae_emu_slate *ae_emu_slate_now(void);
+void ae_emu_exchange(const char *file, int line);
 /* Computes c [4] += A B over k of 16 or 32; a [k / 8], b [k / 16]. */
 void ae_emu_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int k, const char *file, int line);
 void ae_emu_copy16(void *shared, const void *global, const char *file, int line);

@@ -40,14 +40,16 @@ void ae_emu_sync_warp(const char *file, int line)
     ae_emu_meet_warp(ae_emu_current(), AE_EMU_SYNC_WARP, file, line);
 }
 
-uint64_t ae_emu_shfl(uint64_t v, uint32_t lane, const char *file, int line)
+ae_emu_slate *ae_emu_slate_now(void)
 {
     ae_emu_engine *e = ae_emu_current();
     ae_emu_warp *w = &e->warps[e->view.thread / 32];
-    uint64_t *values = w->values[w->turn % 2];
-    values[e->view.thread % 32] = v;
-    ae_emu_meet_warp(e, AE_EMU_SHFL, file, line);
-    return values[lane % 32];
+    return &w->slates[w->turn % 2];
+}
+
+void ae_emu_exchange(const char *file, int line)
+{
+    ae_emu_meet_warp(ae_emu_current(), AE_EMU_SHFL, file, line);
 }
 
 void ae_emu_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int k, const char *file, int line)

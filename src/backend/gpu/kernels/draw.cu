@@ -49,10 +49,7 @@ AE_KERNEL(best_one, ae_gpu_best_args, 256)
     const uint32_t t = ae_thread(), first = ae_block_x() * AE_GPU_BEST_CHUNK;
     uint64_t best = 0;
     for (uint32_t i = t; i < AE_GPU_BEST_CHUNK; i += 256) best = ae_max(best, key_at(&a, row, first + i));
-    for (uint32_t m = 16; m; m /= 2) {
-        const uint32_t high = ae_shfl_xor((uint32_t)(best >> 32), m), low = ae_shfl_xor((uint32_t)best, m);
-        best = ae_max(best, (uint64_t)high << 32 | low);
-    }
+    best = ae_fold<ae_larger>(best, 16, 1);
     if (t % 32 == 0) AE_STORE_SHARED(uint64_t, keys + t / 32, best);
     ae_sync();
     if (t) return;

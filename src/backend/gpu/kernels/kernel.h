@@ -7,7 +7,8 @@
  * Rules for kernels: one dynamic block of shared memory (AE_SHARED); no __shared__ or static variables; no warp operation
  * without all 32 lanes, no ae_sync without all threads of the block (also none that has returned); loads and stores of shared
  * memory that other threads see go through AE_LOAD_SHARED and AE_STORE_SHARED (the emulation checks alignment there); templates
- * over integers only; no libm but sqrtf, fabsf; no references or C++ classes in arguments.
+ * over integers and types only; no libm but sqrtf, fabsf; no references or C++ classes in arguments. Where one call does, use
+ * one instead of several ae_shfl: the emulation needs a meeting of the warp for each.
  *
  *   AE_KERNEL(name, type, threads) { ... a ... }   a kernel of list.h; its arguments are `a`, a const struct
  * AE_KERNEL_EARLY(name, type, threads) the same, but it may begin before the previous launch has ended: until
@@ -20,7 +21,10 @@
  *   ae_sync_warp()                                 the same of a warp
  * ae_bar_wait(id, n), ae_bar_post(id, n) a whole warp comes to barrier id, 1 to 15, of n threads (a multiple of 32): wait
  * returns when n have come, post at once; then the count starts again
- *   ae_shfl(v, lane), ae_shfl_xor(v, mask)         v of another lane; int32_t, uint32_t, float or double
+ *   ae_shfl(v, lane), ae_shfl_xor(v, mask)         v of another lane; numbers, or structs of up to 16 bytes
+ *   ae_shfl_each<n>(x, v, first, step)             x[i] = v of lane first + i step
+ *   ae_fold<F>(v, from, to)                        v = F::of(v, v of lane ^ d) for d = from, half (or twice) of it and so on to
+ *                                                  `to`; F: ae_add, ae_larger or a struct like them
  *   ae_fma(a, b, c)                                fmaf, and fma of doubles
  *   ae_as_float(bits), ae_as_bits(f)               uint32_t <-> float
  *   ae_half(bits), ae_to_half(f)                   f16 bits (uint16_t) to f32 and back, to nearest even
@@ -95,8 +99,40 @@ AE_DEV void ae_sync(void) { __syncthreads(); }
 AE_DEV void ae_sync_warp(void) { __syncwarp(); }
 AE_DEV void ae_bar_wait(uint32_t id, uint32_t n) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(n) : "memory"); }
 AE_DEV void ae_bar_post(uint32_t id, uint32_t n) { asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(n) : "memory"); }
-template <class T> AE_DEV T ae_shfl(T v, uint32_t lane) { return __shfl_sync(0xffffffffu, v, static_cast<int>(lane)); }
-template <class T> AE_DEV T ae_shfl_xor(T v, uint32_t mask) { return __shfl_xor_sync(0xffffffffu, v, static_cast<int>(mask)); }
+
+template <bool by_xor, class T> AE_DEV T ae_shfl_words(T v, uint32_t lane)
+{
+    static_assert(sizeof(T) % 4 == 0 && sizeof(T) <= 16, "a shuffle moves 4 to 16 bytes");
+    uint32_t w[sizeof(T) / 4];
+    memcpy(w, &v, sizeof v);
+    AE_UNROLL
+    for (uint32_t i = 0; i < sizeof(T) / 4; i++)
+        w[i] = by_xor ? __shfl_xor_sync(0xffffffffu, w[i], static_cast<int>(lane))
+                      : __shfl_sync(0xffffffffu, w[i], static_cast<int>(lane));
+    memcpy(&v, w, sizeof v);
+    return v;
+}
+
+template <class T> AE_DEV T ae_shfl(T v, uint32_t lane) { return ae_shfl_words<false>(v, lane); }
+template <class T> AE_DEV T ae_shfl_xor(T v, uint32_t mask) { return ae_shfl_words<true>(v, mask); }
+
+template <int n, class T> AE_DEV void ae_shfl_each(T *x, T v, uint32_t first, uint32_t step)
+{
+    AE_UNROLL
+    for (uint32_t i = 0; i < n; i++) x[i] = ae_shfl(v, first + i * step);
+}
+
+template <class F, class T> AE_DEV T ae_fold(T v, uint32_t from, uint32_t to)
+{
+    if (from > to) {
+        AE_UNROLL
+        for (uint32_t d = from; d >= to; d /= 2) v = F::of(v, ae_shfl_xor(v, d));
+    } else {
+        AE_UNROLL
+        for (uint32_t d = from; d <= to; d *= 2) v = F::of(v, ae_shfl_xor(v, d));
+    }
+    return v;
+}
 
 AE_DEV float ae_fma(float x, float y, float z) { return __fmaf_rn(x, y, z); }
 AE_DEV double ae_fma(double x, double y, double z) { return __fma_rn(x, y, z); }
@@ -217,6 +253,14 @@ template <int n> AE_DEV void ae_copy_wait(void) { asm volatile("cp.async.wait_gr
 /* Both arguments are integers of one type. */
 template <class T> AE_DEV T ae_max(T x, T y) { return x > y ? x : y; }
 template <class T> AE_DEV T ae_min(T x, T y) { return x < y ? x : y; }
+
+/* For ae_fold. */
+struct ae_add {
+    template <class T> AE_DEV T of(T x, T y) { return x + y; }
+};
+struct ae_larger {
+    template <class T> AE_DEV T of(T x, T y) { return x > y ? x : y; }
+};
 
 /* Returns the sum of v over the block's threads before this one; all of them call it. totals: (shared) a word for each warp. */
 AE_DEV uint32_t ae_sum_before(uint8_t *totals, uint32_t v)

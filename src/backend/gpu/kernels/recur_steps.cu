@@ -39,8 +39,7 @@ AE_DEV size_t value_of(const ae_gpu_state_view *v, const column *c)
 /* Returns the sum of the quarters' sums: (0 + 2) + (1 + 3). */
 AE_DEV float sum_quarters(float sum)
 {
-    sum = sum + ae_shfl_xor(sum, 2 * AE_GPU_STATE_COLUMNS);
-    return sum + ae_shfl_xor(sum, AE_GPU_STATE_COLUMNS);
+    return ae_fold<ae_add>(sum, 2 * AE_GPU_STATE_COLUMNS, AE_GPU_STATE_COLUMNS);
 }
 
 /* The vectors of a row or record in shared memory (AE_GPU_STATE_VECTORS): quarter p is at p * (n + 4), so that the lanes of a

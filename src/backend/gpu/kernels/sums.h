@@ -9,10 +9,7 @@
  * the sum of two numbers does not depend on their order. */
 AE_DEV float ae_warp_sum64(float low, float high)
 {
-    float s = low + high;
-    AE_UNROLL
-    for (uint32_t m = 16; m; m /= 2) s = s + ae_shfl_xor(s, m);
-    return s;
+    return ae_fold<ae_add>(low + high, 16, 1);
 }
 
 /* Adds the term of x to a sum: x itself, or the square of its deviation from the mean. With a mean of 0, x - mean is x bit for
@@ -89,15 +86,14 @@ AE_DEV float ae_block_sum(const float *x, uint32_t n, float mean, bool squares, 
     return ae_warp_sum64(AE_LOAD_SHARED(float, sums), AE_LOAD_SHARED(float, sums + 32));
 }
 
+struct ae_other_larger {
+    AE_DEV float of(float x, float y) { return y > x ? y : x; }
+};
+
 /* Returns the largest of the lanes' values; a NaN is never the largest. */
 AE_DEV float ae_warp_max(float x)
 {
-    AE_UNROLL
-    for (uint32_t m = 16; m; m /= 2) {
-        const float other = ae_shfl_xor(x, m);
-        x = other > x ? other : x;
-    }
-    return x;
+    return ae_fold<ae_other_larger>(x, 16, 1);
 }
 
 #endif

@@ -35,7 +35,7 @@ template <bool LATENT> AE_DEV void share_values(const ae_gpu_attention_args &a, 
 AE_DEV void quant_weights(const attn_tile *t, uint32_t q, float x, float y)
 {
     float top = attn_larger(y, attn_larger(x, 0.0f));
-    for (uint32_t d = 16; d; d /= 2) top = attn_larger(top, ae_shfl_xor(top, d));
+    top = ae_fold<ae_larger>(top, 16, 1);
     const bool some = top > 1e-30f;
     const float inv = some ? AE_KV_WEIGHT / top : 0.0f;
     const int32_t code[2] = {ae_round_magic(x, inv), ae_round_magic(y, inv)};

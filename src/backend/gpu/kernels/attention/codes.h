@@ -27,7 +27,7 @@ AE_DEV float quant_query(const attn_tile *t, const float *x, uint32_t n, uint8_t
     for (uint32_t i = attn_lane(); i < n; i += 32) AE_STORE_SHARED(float, turned + i * 4, x[i]);
     attn_turn(turned, n);
     for (uint32_t i = attn_lane(); i < n; i += 32) top = attn_larger(fabsf(AE_LOAD_SHARED(float, turned + i * 4)), top);
-    for (uint32_t d = 16; d; d /= 2) top = attn_larger(top, ae_shfl_xor(top, d));
+    top = ae_fold<ae_larger>(top, 16, 1);
     const bool some = top > 1e-30f;
     const float inv = some ? AE_KV_QUERY / top : 0.0f;
     for (uint32_t i = attn_lane(); i < n; i += 32) {

@@ -59,8 +59,9 @@ AE_DEV void attn_join_parts(const float *part, uint32_t n, uint32_t stride, uint
         AE_UNROLL
         for (uint32_t i = 0; i < ATTN_AHEAD; i++) {
             if (c + i >= n) break;
-            const float2 f = make_float2(ae_shfl(fa, c + i), ae_shfl(fb, c + i));
-            s->big_l = attn_joined(s->big_l, ae_shfl(own.y, c + i), f);
+            const float4 part_i = ae_shfl(make_float4(fa, fb, own.y, 0.0f), c + i);
+            const float2 f = make_float2(part_i.x, part_i.y);
+            s->big_l = attn_joined(s->big_l, part_i.z, f);
             s->o[0] = attn_joined(s->o[0], x[i].x, f);
             s->o[1] = attn_joined(s->o[1], x[i].y, f);
             s->o[2] = attn_joined(s->o[2], x[i].z, f);

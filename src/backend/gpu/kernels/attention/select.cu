@@ -230,7 +230,7 @@ AE_DEV void count_digits(uint8_t *shared, const items *of, uint32_t known, uint3
     }
     ae_sync();
     for (uint32_t i = 0; i < DIGITS; i++) sum += AE_LOAD_SHARED(uint32_t, count_at(shared, digit, part * DIGITS + i));
-    for (uint32_t d = THREADS / DIGITS / 2; d; d /= 2) sum += ae_shfl_xor(sum, d);
+    sum = ae_fold<ae_add>(sum, THREADS / DIGITS / 2, 1);
     if (!part) AE_STORE_SHARED(uint32_t, count_at(shared, DIGITS, digit), sum);
     ae_sync();
 }

@@ -87,6 +87,10 @@ AE_DEV int32_t attn_first_seen(const ae_gpu_attention_args &a, uint32_t row, int
     return ae_max(a.chunked ? pos / window * window : pos - window + 1, least);
 }
 
+struct attn_widest {
+    AE_DEV int2 of(int2 x, int2 y) { return make_int2(ae_min(x.x, y.x), ae_max(x.y, y.y)); }
+};
+
 /* Finds the work of a unit. unit: which warp or block of the launch. Neighbours have the same chunk and head, and so the same
  * keys. The last tiles come first: in a prompt they see most. Returns false if there is nothing to do. */
 template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t unit, uint32_t n_splits, attn_tile *t)
@@ -112,14 +116,14 @@ template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t
     t->n = ae_min<uint32_t>(Q, n_all - t->first);
     t->one_row = t->first / t->group == (t->first + t->n - 1) / t->group;
     if (t->one_row && t->n < Q) { /* otherwise the other lanes might have the state of a row that does not exist */
-        t->own = make_int4(ae_shfl(t->own.x, 0), ae_shfl(t->own.y, 0), ae_shfl(t->own.z, 0), ae_shfl(t->own.w, 0));
+        t->own = ae_shfl(t->own, 0);
         t->own_row = ae_shfl(t->own_row, 0);
     }
     t->first_chunk = lane < t->n ? t->own.x / AE_KV_PAGE : ATTN_MOST;
     t->last_chunk = lane < t->n ? t->own.y / AE_KV_PAGE : -1;
-    for (uint32_t d = Q / 2; d; d /= 2) {
-        t->first_chunk = ae_min(t->first_chunk, ae_shfl_xor(t->first_chunk, d));
-        t->last_chunk = ae_max(t->last_chunk, ae_shfl_xor(t->last_chunk, d));
+    if constexpr (Q > 1) {
+        const int2 both = ae_fold<attn_widest>(make_int2(t->first_chunk, t->last_chunk), Q / 2, 1);
+        t->first_chunk = both.x, t->last_chunk = both.y;
     }
     const uint32_t n_chunks = static_cast<uint32_t>(t->last_chunk - t->first_chunk + 1);
     t->to_parts = n_chunks > ATTN_FEW_CHUNKS && n_chunks <= a.max_parts && n_splits > 1;
@@ -251,13 +255,12 @@ AE_DEV float attn_larger(float x, float y)
  * % 16. */
 AE_DEV float attn_sum(float x, float y)
 {
-    const float other = ae_shfl_xor(y, 16u);
+    const float2 other = ae_shfl_xor(make_float2(x, y), 16u);
     const bool lower = attn_lane() < 16;
-    float sum = x + ae_shfl_xor(x, 16u);
-    sum = sum + (lower ? y : other);
-    sum = sum + (lower ? other : y);
-    for (uint32_t d = 8; d; d /= 2) sum = sum + ae_shfl_xor(sum, d);
-    return sum;
+    float sum = x + other.x;
+    sum = sum + (lower ? y : other.y);
+    sum = sum + (lower ? other.y : y);
+    return ae_fold<ae_add>(sum, 8, 1);
 }
 
 /* Turns the scores of query q at this lane's two positions, pos and pos + 32, into weights: s = e(s - m), or -1 if the query
@@ -279,7 +282,7 @@ AE_DEV void attn_weigh(const ae_gpu_attention_args &a, const attn_tile *t, uint3
     }
     if (sees0 && x > top) top = x;
     if (sees1 && y > top) top = y;
-    for (uint32_t d = 16; d; d /= 2) top = attn_larger(top, ae_shfl_xor(top, d));
+    top = ae_fold<ae_larger>(top, 16, 1);
     x = sees0 ? ae_attn_exp(x - top) : 0.0f;
     y = sees1 ? ae_attn_exp(y - top) : 0.0f;
     *l = attn_sum(x, y);

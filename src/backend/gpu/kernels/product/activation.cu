@@ -18,8 +18,7 @@ AE_DEV float sum_chains(uint8_t *shared, float a)
     ae_sync();
     if (t < 32) {
         a += AE_LOAD_SHARED(float, shared + 4 * (t + 32));
-        AE_UNROLL
-        for (uint32_t i = 16; i; i /= 2) a += ae_shfl_xor(a, i);
+        a = ae_fold<ae_add>(a, 16, 1);
         if (t == 0) AE_STORE_SHARED(float, shared + RESULT_AT, a);
     }
     ae_sync();
@@ -72,19 +71,8 @@ AE_DEV uint32_t magnitude(float v)
 AE_DEV uint32_t warp_max(uint32_t v) { return __reduce_max_sync(0xffffffffu, v); }
 AE_DEV int32_t warp_sum(int32_t v) { return __reduce_add_sync(0xffffffffu, v); }
 #else
-AE_DEV uint32_t warp_max(uint32_t v)
-{
-    AE_UNROLL
-    for (uint32_t i = 16; i; i /= 2) v = ae_max(v, ae_shfl_xor(v, i));
-    return v;
-}
-
-AE_DEV int32_t warp_sum(int32_t v)
-{
-    AE_UNROLL
-    for (uint32_t i = 16; i; i /= 2) v += ae_shfl_xor(v, i);
-    return v;
-}
+AE_DEV uint32_t warp_max(uint32_t v) { return ae_fold<ae_larger>(v, 16, 1); }
+AE_DEV int32_t warp_sum(int32_t v) { return ae_fold<ae_add>(v, 16, 1); }
 #endif
 
 /* ae_round_magic, which fits int8. A NaN's bits depend on the machine; it becomes 0, as on x86. */
@@ -105,11 +93,20 @@ AE_DEV float group_error(const float *x, float inv, float d)
         const float f = ae_fma(x[j + 4], inv, AE_EXP_MAGIC - ae_fma(x[j + 4], inv, AE_EXP_MAGIC));
         a[j] = ae_fma(f, f, e * e);
     }
-    float sum = (a[0] + a[2]) + (a[1] + a[3]);
-    sum += ae_shfl_xor(sum, 2);
-    sum += ae_shfl_xor(sum, 1);
-    return sum * (d * d);
+    return ae_fold<ae_add>((a[0] + a[2]) + (a[1] + a[3]), 2, 1) * (d * d);
 }
+
+typedef struct attempt {
+    float error;
+    uint32_t i;
+} attempt;
+
+struct better {
+    AE_DEV attempt of(attempt x, attempt y)
+    {
+        return y.error < x.error || (y.error == x.error && y.i < x.i) ? y : x;
+    }
+};
 
 /* Returns the code of each lane's element and the scale of the warp's 32 elements: the best of AE_QUANT_TOPS, 127 to 120. Lanes
  * 4 i to 4 i + 3 try number i. */
@@ -117,24 +114,17 @@ AE_DEV int32_t quant_group(float v, float *scale)
 {
     const uint32_t lane = ae_thread() % 32, try_i = lane / 4;
     float x[8];
-    AE_UNROLL
-    for (uint32_t j = 0; j < 8; j++) x[j] = ae_shfl(v, lane % 4 + 4 * j);
+    ae_shfl_each<8>(x, v, lane % 4, 4);
     const float top = ae_as_float(warp_max(magnitude(v)));
     *scale = 0;
     if (!(top > 1e-30f)) return 0;
     const float t = static_cast<float>(127 - static_cast<int32_t>(try_i)), inv = t / top, d = top / t;
     /* the first try wins unless another has a smaller error: a comparison with NaN is false */
-    float best = group_error(x, inv, d);
-    if (best != best) best = try_i ? INFINITY : -INFINITY;
-    uint32_t at = try_i;
-    AE_UNROLL
-    for (uint32_t i = 4; i < 32; i *= 2) {
-        const float error = ae_shfl_xor(best, i);
-        const uint32_t other = ae_shfl_xor(at, i);
-        if (error < best || (error == best && other < at)) best = error, at = other;
-    }
-    *scale = ae_shfl(d, 4 * at);
-    return code_of(v, ae_shfl(inv, 4 * at));
+    attempt own = {group_error(x, inv, d), try_i};
+    if (own.error != own.error) own.error = try_i ? INFINITY : -INFINITY;
+    const float2 best = ae_shfl(make_float2(d, inv), 4 * ae_fold<better>(own, 4, 16).i);
+    *scale = best.x;
+    return code_of(v, best.y);
 }
 
 AE_DEV void write_32(const ae_gpu_rows &out, uint32_t row, uint32_t k, float v)
@@ -164,9 +154,7 @@ AE_DEV void write_256(const ae_gpu_activation_args &a, uint8_t *shared, uint32_t
     const float top = ae_as_float(most);
     const bool none = !(top > 1e-30f);
     const int32_t code = none ? 0 : code_of(v, 127.0f / top);
-    int32_t sum = code;
-    AE_UNROLL
-    for (uint32_t s = 8; s; s /= 2) sum += ae_shfl_xor(sum, s);
+    const int32_t sum = ae_fold<ae_add>(code, 8, 1);
     const int32_t both = sum + ae_shfl_xor(sum, 16), high = (both + 64) >> 7;
     const size_t group = row / AE_GPU_TILE;
     const uint32_t n_units = a.out.n_in / 256;

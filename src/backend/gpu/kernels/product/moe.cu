@@ -21,19 +21,16 @@ AE_DEV void mark(uint8_t *s, uint32_t e, uint8_t chosen) { AE_STORE_SHARED(uint8
 /* ae_sum16 of chains in lanes 0 to 15; all lanes get it. */
 AE_DEV float sum_16(float a)
 {
-    AE_UNROLL
-    for (uint32_t i = 8; i; i /= 2) a += ae_shfl_xor(a, i);
-    return ae_shfl(a, 0);
+    return ae_shfl(ae_fold<ae_add>(a, 8, 1), 0);
 }
+
+struct other_larger {
+    AE_DEV float of(float x, float y) { return y > x ? y : x; }
+};
 
 AE_DEV float warp_max(float v)
 {
-    AE_UNROLL
-    for (uint32_t i = 16; i; i /= 2) {
-        const float w = ae_shfl_xor(v, i);
-        v = w > v ? w : v;
-    }
-    return v;
+    return ae_fold<other_larger>(v, 16, 1);
 }
 
 /* Returns the sum of n values of p by id % 16; with `ids` value i belongs to expert LIST(i), else to expert i. */

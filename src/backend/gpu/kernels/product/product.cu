@@ -378,15 +378,15 @@ AE_DEV float4 load_x(const float *x)
     return make_float4(ae_as_float(v.x), ae_as_float(v.y), ae_as_float(v.z), ae_as_float(v.w));
 }
 
+struct add_four {
+    AE_DEV float4 of(float4 x, float4 y) { return make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w); }
+};
+
 /* The sixteen chains of an output stand in four neighbouring lanes: ae_sum16. */
-AE_DEV float sum_16(float *acc)
+AE_DEV float sum_16(const float *acc)
 {
-    AE_UNROLL
-    for (uint32_t i = 0; i < 4; i++) {
-        acc[i] += ae_shfl_xor(acc[i], 2);
-        acc[i] += ae_shfl_xor(acc[i], 1);
-    }
-    return (acc[0] + acc[2]) + (acc[1] + acc[3]);
+    const float4 sum = ae_fold<add_four>(make_float4(acc[0], acc[1], acc[2], acc[3]), 2, 1);
+    return (sum.x + sum.z) + (sum.y + sum.w);
 }
 
 /* Starts the copy of stage i of the block's rows of weights. */
