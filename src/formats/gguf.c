@@ -8,6 +8,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "formats/kind.h"
 #include "formats/gguf_override.h"
@@ -248,6 +249,15 @@ static ae_gguf *create(const char *path)
     return NULL;
 }
 
+/* Large files are also cut by bytes, to be joined by hand: "m.gguf.part1of2", "m.gguf-split-a". The error says so. */
+static aerie_status name_piece(aerie_status status, const char *path, aerie_error *error)
+{
+    if (status != AERIE_ERROR_FORMAT || !error || !(strstr(path, ".gguf.part") || strstr(path, ".gguf-split-"))) return status;
+    const size_t n = strlen(error->text);
+    snprintf(error->text + n, sizeof error->text - n, "; by its name it is a piece of a file: join all pieces in order (cat)");
+    return status;
+}
+
 aerie_status ae_gguf_open(ae_gguf **out, const char *path, const ae_gguf_options *options, aerie_error *error)
 {
     const ae_gguf_options how = options ? *options : (ae_gguf_options){0};
@@ -271,7 +281,7 @@ aerie_status ae_gguf_open(ae_gguf **out, const char *path, const ae_gguf_options
     }
     if (status == AERIE_OK) *out = g;
     else ae_gguf_close(g);
-    return status;
+    return name_piece(status, path, error);
 }
 
 aerie_status ae_gguf_open_memory(ae_gguf **out, const void *bytes, size_t n, const char *name, aerie_error *error)

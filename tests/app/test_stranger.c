@@ -7,6 +7,7 @@ static int make_files(void **state)
 {
     if (cli_setup_model(state)) return -1;
     cli("printf hello > text.txt; : > empty.gguf; gzip -c m.gguf > gz.gguf; head -c 5000 m.gguf > cut.gguf; "
+        "cp cut.gguf m.gguf.part1of2; cp text.txt m.gguf-split-b; "
         "printf '\\010\\0\\0\\0\\0\\0\\0\\0{\"a\":1}' > x.safetensors; mkdir dir; cp m.gguf '\xc3\xbcn "
         "\xe6\xa8\xa1\xe5\x9e\x8b.gguf'; "
         "ln -s loop loop; head -c 100000 /dev/urandom | tr '\\000\\n' xx > noise; printf '<html>' > html.gguf; "
@@ -26,6 +27,8 @@ static const struct {
     {"run -m missing.gguf -p hi", 3, "missing.gguf: cannot open: No such file"},
     {"run -m empty.gguf -p hi", 3, "empty.gguf: the file is empty"},
     {"run -m cut.gguf -p hi", 3, "cut.gguf: "},
+    {"run -m m.gguf.part1of2 -p hi", 3, "join all pieces in order"},
+    {"run -m m.gguf-split-b -p hi", 3, "join all pieces in order"},
     {"run -m gz.gguf -p hi", 3, "gz.gguf: not a GGUF file but a gzip archive; unpack it with gunzip"},
     {"run -m z.gguf -p hi", 3, "z.gguf: not a GGUF file but a Zstandard archive"},
     {"run -m x.safetensors -p hi", 3, "safetensors, a part of a checkpoint; 'aerie convert FOLDER -o"},

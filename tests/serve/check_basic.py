@@ -400,6 +400,8 @@ class Basic(unittest.TestCase):
         native = [{"index": i, "embedding": [v]} for i, v in enumerate(vectors)]  # llama.cpp's
         self.assertEqual(self.ask({"content": texts}, path="/embedding").json, native)
         self.assertEqual(self.ask({"input": texts}, path="/embedding").json, native)
+        for path in ("/embeddings", "/v1/embeddings"):  # llama.cpp's answer to its own field
+            self.assertEqual(self.ask({"content": texts}, path=path).json, native)
         for wrong in ({}, {"input": []}, {"input": 5}, {"input": [5, "x"]}, {"input": ["x", 5]}, {"input": [[]]},
                       {"input": [-1]},
                       {"input": [10**9]}, {"input": "x", "dimensions": 70000}, {"input": "x", "encoding_format": "hex"},

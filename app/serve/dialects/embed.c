@@ -325,13 +325,18 @@ static bool add_openai(void *user, size_t i, app_text *out)
                                          e->base64 ? base64_of(e, i) : numbers_of(e, i)));
 }
 
+static void native(embedding *e, serve_parts *parts, const char *field);
+
+/* With llama.cpp's field "content" instead of "input" the answer has llama.cpp's shape, as there. */
 void serve_post_embeddings(serve_call *call)
 {
     serve_error error = {0};
     serve_parts parts = {0};
     embedding *e = begin(call, &error);
     if (!e) return;
-    if (read_openai(e, &e->base64) && compute(e)) {
+    const bool is_native = !serve_get(e->ask.body, "input") && serve_get(e->ask.body, "content");
+    if (is_native) native(e, &parts, "content");
+    else if (read_openai(e, &e->base64) && compute(e)) {
         shorten(e);
         serve_parts_text(&parts, "{\"object\":\"list\",\"data\":");
         serve_parts_list(&parts, add_openai, e, e->n);
@@ -348,17 +353,20 @@ static bool add_native(void *user, size_t i, app_text *out)
     return serve_json_add(out, json_pack("{s:I, s:[o]}", "index", (json_int_t)i, "embedding", numbers_of(user, i)));
 }
 
+static void native(embedding *e, serve_parts *parts, const char *field)
+{
+    if (!read_dimensions(e) || !add_input(e, field) || !compute(e)) return;
+    shorten(e);
+    serve_parts_list(parts, add_native, e, e->n);
+}
+
 void serve_post_embedding(serve_call *call)
 {
     serve_error error = {0};
     serve_parts parts = {0};
     embedding *e = begin(call, &error);
     if (!e) return;
-    const char *field = json_object_get(e->ask.body, "input") ? "input" : "content";
-    if (read_dimensions(e) && add_input(e, field) && compute(e)) {
-        shorten(e);
-        serve_parts_list(&parts, add_native, e, e->n);
-    }
+    native(e, &parts, json_object_get(e->ask.body, "input") ? "input" : "content");
     end(e, &parts);
 }
 
