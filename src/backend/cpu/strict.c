@@ -3,9 +3,12 @@
  * (PROT_NONE), so that a wrong access by the host ends the process with SIGSEGV where it happens. When an operation runs, it
  * opens the memory, calls the CPU backend's operation and closes the memory; operations of several streams may overlap, and the
  * last one closes it. Not covered: weights used in place in the file, and the scratch of streams.
+ * Blocks lie side by side where the address space allows it: then one call of mprotect opens several.
  * It also checks that passes with equal keys have equal operations (strict_pass.c), and runs operations as late as the seam
  * allows (strict_late.c). */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <pthread.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "backend/cpu/cpu_int.h"
@@ -25,13 +28,43 @@ struct ae_cpu_guard {
     const ae_backend_ops *inner; /* the CPU backend's */
     pthread_mutex_t mutex;       /* protects the fields below */
     uint32_t n_inside;           /* operations that are running */
-    block blocks[MAX_BLOCKS];
+    block blocks[MAX_BLOCKS];    /* by ascending address */
     uint32_t n_blocks;
 };
 
 static void protect(const ae_cpu_guard *g, int protection)
 {
-    for (uint32_t i = 0; i < g->n_blocks; i++) (void)mprotect(g->blocks[i].memory, g->blocks[i].bytes, protection);
+    for (uint32_t i = 0; i < g->n_blocks;) {
+        uint8_t *first = g->blocks[i].memory, *end = first;
+        for (; i < g->n_blocks && g->blocks[i].memory == end; i++) end += g->blocks[i].bytes;
+        (void)mprotect(first, (size_t)(end - first), protection);
+    }
+}
+
+/* Returns pages directly before the lowest block; NULL: there is no block, or something else lies there. */
+static void *place_before(const ae_cpu_guard *g, size_t bytes)
+{
+#ifdef MAP_FIXED_NOREPLACE
+    if (!g->n_blocks || (uintptr_t)g->blocks[0].memory <= bytes) return NULL;
+    void *want = (uint8_t *)g->blocks[0].memory - bytes;
+    void *got = mmap(want, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got == MAP_FAILED) return NULL;
+    if (got == want) {
+        madvise(got, bytes, MADV_HUGEPAGE);
+        return got;
+    }
+    munmap(got, bytes); /* Linux before 4.17 takes the address for a wish */
+#else
+    (void)g, (void)bytes;
+#endif
+    return NULL;
+}
+
+static void enlist(ae_cpu_guard *g, void *memory, size_t bytes)
+{
+    uint32_t i = g->n_blocks++;
+    for (; i && (uintptr_t)g->blocks[i - 1].memory > (uintptr_t)memory; i--) g->blocks[i] = g->blocks[i - 1];
+    g->blocks[i] = (block){memory, bytes};
 }
 
 static void enter(ae_cpu_guard *g)
@@ -53,9 +86,10 @@ void *ae_cpu_guard_alloc(ae_cpu_guard *g, size_t bytes)
     if (bytes > SIZE_MAX - PAGE_BYTES) return NULL;
     const size_t whole = (bytes / PAGE_BYTES + 1) * PAGE_BYTES;
     pthread_mutex_lock(&g->mutex);
-    void *memory = g->n_blocks < MAX_BLOCKS ? ae_os_pages_alloc(whole) : NULL;
+    void *memory = g->n_blocks < MAX_BLOCKS ? place_before(g, whole) : NULL;
+    if (!memory && g->n_blocks < MAX_BLOCKS) memory = ae_os_pages_alloc(whole);
     if (memory) {
-        g->blocks[g->n_blocks++] = (block){memory, whole};
+        enlist(g, memory, whole);
         if (!g->n_inside) (void)mprotect(memory, whole, PROT_NONE);
     }
     pthread_mutex_unlock(&g->mutex);
@@ -68,7 +102,7 @@ void ae_cpu_guard_free(ae_cpu_guard *g, void *memory)
     for (uint32_t i = 0; i < g->n_blocks; i++)
         if (g->blocks[i].memory == memory) {
             ae_os_pages_free(memory, g->blocks[i].bytes);
-            g->blocks[i] = g->blocks[--g->n_blocks];
+            memmove(&g->blocks[i], &g->blocks[i + 1], (--g->n_blocks - i) * sizeof *g->blocks);
             break;
         }
     pthread_mutex_unlock(&g->mutex);
