@@ -1,6 +1,6 @@
 /* emu.h - the language of kernel.h on the host: what a kernel compiled by g++ calls.
  *
- * A block's threads are fibers of one host thread (fibers.c); they change only where they meet: ae_sync and the operations of a
+ * A block's threads are fibers of one host thread (fiber.c); they change only where they meet: ae_sync and the operations of a
  * warp. A kernel that breaks a rule ends the launch with a sentence that names the block, the thread, the file and the line.
  */
 #ifndef AE_BACKEND_GPU_EMU_EMU_H
@@ -65,12 +65,18 @@ AE_DEV void ae_sync_warp(AE_EMU_HERE) { ae_emu_sync_warp(file, line); }
 AE_DEV void ae_bar_wait(uint32_t id, uint32_t n, AE_EMU_HERE) { ae_emu_bar(id, n, true, file, line); }
 AE_DEV void ae_bar_post(uint32_t id, uint32_t n, AE_EMU_HERE) { ae_emu_bar(id, n, false, file, line); }
 
+#if defined(__SANITIZE_THREAD__) /* a slate is no memory of the kernel's */
+#define AE_EMU_SLATE_COPY(to, from, n) ae_emu_slate_copy(to, from, (n) / 4)
+#else
+#define AE_EMU_SLATE_COPY(to, from, n) memcpy(to, from, n)
+#endif
+
 /* Leaves v for the other lanes and waits until all have done so. */
 template <class T> AE_DEV ae_emu_slate *ae_emu_give(T v, const char *file, int line)
 {
     static_assert(sizeof(T) % 4 == 0 && sizeof(T) <= 16, "a shuffle moves 4 to 16 bytes");
     ae_emu_slate *s = ae_emu_slate_now();
-    memcpy(reinterpret_cast<char *>(s->lanes) + ae_thread() % 32 * sizeof v, &v, sizeof v);
+    AE_EMU_SLATE_COPY(reinterpret_cast<char *>(s->lanes) + ae_thread() % 32 * sizeof v, &v, sizeof v);
     ae_emu_exchange(file, line);
     return s;
 }
@@ -78,7 +84,7 @@ template <class T> AE_DEV ae_emu_slate *ae_emu_give(T v, const char *file, int l
 template <class T> AE_DEV T ae_emu_take(const ae_emu_slate *s, uint32_t lane)
 {
     T v;
-    memcpy(&v, reinterpret_cast<const char *>(s->lanes) + lane % 32 * sizeof v, sizeof v);
+    AE_EMU_SLATE_COPY(&v, reinterpret_cast<const char *>(s->lanes) + lane % 32 * sizeof v, sizeof v);
     return v;
 }
 
@@ -114,7 +120,7 @@ template <class F, class T> __attribute__((noinline)) void ae_emu_fold(ae_emu_sl
 
 template <class F, class T> AE_DEV T ae_fold(T v, uint32_t from, uint32_t to, AE_EMU_HERE)
 {
-#if defined(__SANITIZE_THREAD__) /* it would see lanes race for the slate */
+#if defined(__SANITIZE_THREAD__) /* it would see lanes race for `folded` */
     for (uint32_t d = from;; d = from > to ? d / 2 : d * 2) {
         v = F::of(v, ae_shfl_xor(v, d, file, line));
         if (d == to) return v;

@@ -87,13 +87,26 @@ static void thread_enter(ae_emu_engine *e, uint32_t t)
 #endif
 }
 
+#if defined(AE_EMU_TSAN)
+/* The index in own[] of thread t of the running block. */
+static size_t own_index(const ae_emu_engine *e, uint32_t t)
+{
+    return (size_t)(e->n_blocks - 1) * AE_EMU_MAX_THREADS + t;
+}
+#endif
+
 /* Returns a fiber that will run thread t; NULL: not enough memory. */
 static ae_emu_fiber *fiber_take(ae_emu_engine *e, uint32_t t)
 {
     ae_emu_fiber *f = e->idle;
-#if defined(AE_EMU_TSAN) /* the fiber gets a fresh stack, so that it cannot read what another thread left there */
+#if defined(AE_EMU_TSAN)
     thread_enter(e, t);
-    if (f && !e->n_light && !ae_emu_fiber_renew(f, fiber_main)) return NULL;
+    if (!e->n_light) {
+        f = &e->own[own_index(e, t)];
+        if (!f->map && !ae_emu_fiber_init(f, fiber_main)) return NULL;
+        f->thread = t;
+        return f;
+    }
 #endif
     if (f) {
         e->idle = f->next;
@@ -104,6 +117,17 @@ static ae_emu_fiber *fiber_take(ae_emu_engine *e, uint32_t t)
     }
     f->thread = t;
     return f;
+}
+
+/* Sets the states of n threads. */
+static void states_set(ae_emu_engine *e, uint32_t first, uint32_t n, ae_emu_state state)
+{
+#if defined(AE_EMU_TSAN) /* which would see memset */
+    volatile uint8_t *states = e->states;
+    for (uint32_t i = 0; i < n; i++) states[first + i] = (uint8_t)state;
+#else
+    memset(e->states + first, (int)state, n);
+#endif
 }
 
 /* ---- Scheduling --------------------------------------------------------------------------------------------------- */
@@ -146,7 +170,7 @@ static bool warp_settle(ae_emu_engine *e, uint32_t at)
 {
     ae_emu_warp *w = &e->warps[at];
     const ae_emu_thread *lanes = &e->threads[at * 32];
-    uint8_t *states = &e->states[at * 32];
+    const uint8_t *states = &e->states[at * 32];
     for (uint32_t i = 0; e->n_bars && i < w->n; i++)
         if (states[i] == AE_EMU_READY) { /* another lane of this pass completed the barrier of this one */
             pass_begin(e, w);
@@ -169,7 +193,7 @@ static bool warp_settle(ae_emu_engine *e, uint32_t at)
         }
     if (w->meeting.op == AE_EMU_MMA_16 || w->meeting.op == AE_EMU_MMA_32)
         ae_emu_multiply(&e->threads[at * 32], (ae_emu_op)w->meeting.op);
-    memset(states, AE_EMU_READY, 32);
+    states_set(e, at * 32, 32, AE_EMU_READY);
     w->n_at_warp = 0, w->meeting.file = NULL, w->turn++;
     w->slates[w->turn % 2].folded = false;
     pass_begin(e, w);
@@ -205,7 +229,7 @@ static bool barrier_settle(ae_emu_engine *e)
         return false;
     }
     if (e->n_at_barrier != e->n_threads) stuck(e);
-    memset(e->states, AE_EMU_READY, e->n_threads);
+    states_set(e, 0, e->n_threads, AE_EMU_READY);
     for (uint32_t i = 0; i < e->n_warps; i++) {
         e->warps[i].open = true;
         pass_begin(e, &e->warps[i]);
@@ -255,6 +279,17 @@ static void thread_run(ae_emu_engine *e, uint32_t t)
     e->n_done++;
 }
 
+/* Whether the fibers of the running block belong to one thread each. */
+static bool is_own(const ae_emu_engine *e)
+{
+#if defined(AE_EMU_TSAN)
+    return !e->n_light;
+#else
+    (void)e;
+    return false;
+#endif
+}
+
 static void fiber_main(void)
 {
     ae_emu_engine *e = ae_emu_current();
@@ -275,7 +310,7 @@ static void fiber_main(void)
         } else if (to) {
             thread_enter(e, t);
         }
-        self->next = e->idle, e->idle = self;
+        if (!is_own(e)) self->next = e->idle, e->idle = self;
         if (to) change(e, to, false);
         else to_host(e, false);
     }
@@ -410,6 +445,13 @@ void ae_emu_misaligned(const void *p, size_t to, const char *file, int line)
 static void fibers_free(ae_emu_engine *e)
 {
     for (uint32_t i = 0; i < e->n_fibers; i++) ae_emu_fiber_free(&e->all[i]);
+#if defined(AE_EMU_TSAN)
+    for (size_t i = 0; e->own && i < TSAN_BLOCKS * AE_EMU_MAX_THREADS; i++) ae_emu_fiber_free(&e->own[i]);
+    for (size_t i = 0; e->own_tsan && i < TSAN_BLOCKS * AE_EMU_MAX_THREADS; i++) {
+        if (e->own_tsan[i]) __tsan_destroy_fiber(e->own_tsan[i]);
+        e->own_tsan[i] = NULL;
+    }
+#endif
     e->n_fibers = 0, e->idle = NULL;
     for (uint32_t i = 0; i < AE_EMU_MAX_THREADS; i++) e->threads[i].n_copies = 0;
 }
@@ -425,7 +467,11 @@ static bool shared_begin(ae_emu_engine *e)
     volatile uint8_t *shared = e->view.shared;
     for (uint32_t i = 0; i < e->n_shared; i++) shared[i] = 0xff;
     __tsan_release(e->begin);
-    for (uint32_t i = 0; i < e->n_threads; i++) e->threads[i].tsan = e->n_light ? e->host_tsan : __tsan_create_fiber(0);
+    for (uint32_t i = 0; i < e->n_threads; i++) {
+        void **own = e->n_light ? &e->host_tsan : &e->own_tsan[own_index(e, i)];
+        if (!*own) *own = __tsan_create_fiber(0);
+        e->threads[i].tsan = *own;
+    }
     return true;
 #else
     if (!e->view.shared) e->view.shared = ae_alloc(1, SHARED_BYTES(e));
@@ -448,7 +494,6 @@ static void shared_end(ae_emu_engine *e, bool last)
             __tsan_release(e->end);
             __tsan_switch_to_fiber(e->host_tsan, __tsan_switch_to_fiber_no_sync);
         }
-        if (e->threads[i].tsan) __tsan_destroy_fiber(e->threads[i].tsan);
         e->threads[i].tsan = NULL;
     }
 #else
@@ -461,14 +506,13 @@ static void shared_end(ae_emu_engine *e, bool last)
 static bool block_run(ae_emu_engine *e)
 {
 #if defined(AE_EMU_TSAN)
-    if (e->n_blocks++ >= TSAN_BLOCKS && !e->n_light++) fibers_free(e); /* also discards what ThreadSanitizer knows of the
-                                                                        * fibers' stacks */
+    if (e->n_blocks++ >= TSAN_BLOCKS) e->n_light++;
 #endif
     if (!shared_begin(e)) {
         snprintf(e->report, AE_EMU_REPORT, "kernel %s: there is not enough memory for a block", e->kernel->name);
         return false;
     }
-    memset(e->states, AE_EMU_FRESH, e->n_threads);
+    states_set(e, 0, e->n_threads, AE_EMU_FRESH);
     for (uint32_t i = 0; i < e->n_warps; i++) {
         ae_emu_warp *w = &e->warps[i];
         w->n_at_warp = 0, w->open = true, w->meeting.file = NULL, w->turn = 0, w->slates[0].folded = false;
@@ -571,6 +615,10 @@ void ae_emu_engine_free(ae_emu_engine *e)
     for (uint32_t i = 0; i < AE_EMU_MAX_THREADS; i++) ae_free(e->threads[i].copies);
     ae_free(e->view.shared);
     ae_free(e->all);
+#if defined(AE_EMU_TSAN)
+    ae_free(e->own);
+    ae_free(e->own_tsan);
+#endif
     ae_free(e);
 }
 
@@ -579,6 +627,14 @@ ae_emu_engine *ae_emu_engine_create(void)
     ae_emu_engine *e = ae_alloc(1, sizeof *e);
     if (!e) return NULL;
     e->all = ae_alloc(AE_EMU_MAX_THREADS + 2, sizeof *e->all);
+#if defined(AE_EMU_TSAN)
+    e->own = ae_alloc(TSAN_BLOCKS * AE_EMU_MAX_THREADS, sizeof *e->own);
+    e->own_tsan = ae_alloc(TSAN_BLOCKS * AE_EMU_MAX_THREADS, sizeof *e->own_tsan);
+    if (!e->own || !e->own_tsan) {
+        ae_emu_engine_free(e);
+        return NULL;
+    }
+#endif
     if (KEEPS_SHARED) e->view.shared = ae_alloc(1, AE_EMU_MAX_SHARED);
     if (e->all && (!KEEPS_SHARED || e->view.shared)) return e;
     ae_emu_engine_free(e);

@@ -95,6 +95,10 @@ struct ae_emu_engine {
     uint32_t turn;              /* barriers so far */
     void *host_tsan;
     uint32_t n_blocks, n_light; /* blocks of this launch; blocks that ThreadSanitizer takes for one thread */
+    /* Of the other blocks each thread has a fiber, and ThreadSanitizer a thread, that no other thread of a launch uses. They
+     * stay from launch to launch, since launches are ordered: to make them is dear. [TSAN_BLOCKS * AE_EMU_MAX_THREADS] */
+    ae_emu_fiber *own;
+    void **own_tsan;
     char *begin, *end; /* addresses that represent the launch's begin and end for ThreadSanitizer */
     char *meetings;    /* the same for the block's barrier, warps and bars: [2 * (1 + AE_EMU_MAX_WARPS + AE_EMU_BARS)] */
     ae_emu_bar_state bars[AE_EMU_BARS];

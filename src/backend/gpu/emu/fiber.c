@@ -25,7 +25,7 @@
 
 #define GUARD_BYTES ((size_t)64 << 10) /* a multiple of any page */
 #if defined(AE_EMU_TSAN)
-#define STACK_BYTES ((size_t)32 << 10) /* each thread's stack is mapped afresh */
+#define STACK_BYTES ((size_t)32 << 10) /* there are thousands */
 #elif defined(ASAN) || !defined(NDEBUG)
 #define STACK_BYTES ((size_t)256 << 10)
 #else
@@ -111,15 +111,6 @@ bool ae_emu_fiber_init(ae_emu_fiber *fiber, void (*entry)(void))
         return false;
     }
     fiber->map = map, fiber->bottom = map + GUARD_BYTES, fiber->bytes = MAP_BYTES - GUARD_BYTES;
-    prepare(fiber, entry);
-    return true;
-}
-
-bool ae_emu_fiber_renew(ae_emu_fiber *fiber, void (*entry)(void))
-{
-    const int access = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
-    if (mmap(fiber->map + GUARD_BYTES, MAP_BYTES - GUARD_BYTES, access, flags, -1, 0) == MAP_FAILED) return false;
-    fiber->fake = NULL;
     prepare(fiber, entry);
     return true;
 }

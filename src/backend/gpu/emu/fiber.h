@@ -32,9 +32,6 @@ typedef struct ae_emu_fiber {
 /* Makes a fiber whose stack runs `entry` from the first change to it. entry must not return. Returns false if memory is
  * short. */
 bool ae_emu_fiber_init(ae_emu_fiber *fiber, void (*entry)(void));
-/* Does the same for a fiber that is idle; its stack gets a new mapping, so that ThreadSanitizer does not see accesses of what
- * ran there before. */
-bool ae_emu_fiber_renew(ae_emu_fiber *fiber, void (*entry)(void));
 void ae_emu_fiber_free(ae_emu_fiber *fiber);
 /* Changes from the running fiber to another; returns when something changes back, or never if `from` has ended. */
 void ae_emu_fiber_change(ae_emu_fiber *from, ae_emu_fiber *to, bool last);

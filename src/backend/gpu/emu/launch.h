@@ -71,6 +71,8 @@ typedef struct ae_emu_slate {
 } ae_emu_slate;
 
 ae_emu_slate *ae_emu_slate_now(void);
+/* Copies a value of 4 n bytes to or from a slate; ThreadSanitizer does not see it. */
+void ae_emu_slate_copy(void *to, const void *from, size_t n);
 void ae_emu_exchange(const char *file, int line);
 /* Computes c [4] += A B over k of 16 or 32; a [k / 8], b [k / 16]. */
 void ae_emu_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int k, const char *file, int line);
