@@ -985,7 +985,8 @@ ROUNDED = {"minimax-m3": ("norm",), "kimi-k3": ("ssm_a",), "bailingmoe3": ("ssm_
 # whose own tensors the test adds to, so that the source's logits are others
 OTHER = ("talkie", "graniteswitch", "apertus", "exaone")
 HALVED = {"gpt2": ("transformer.h.1.attn.c_attn.bias", "transformer.ln_f.bias"),
-          "phimoe": ("model.layers.2.self_attn.o_proj.bias",), "granite_swa": ("model.layers.4.self_attn.sinks",)}
+          "phimoe": ("model.layers.2.self_attn.o_proj.bias",), "granite_swa": ("model.layers.4.self_attn.sinks",),
+          "laguna": ("model.layers.3.mlp.experts.e_score_correction_bias",)}
 ENCODERS = ("eurobert", "llama-embed", "gemma-embedding", *KIN)
 
 

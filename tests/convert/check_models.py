@@ -207,6 +207,10 @@ def differences(reference, converted):
         rows = [b.pop(name.replace("qkv", c), None) for c in "qkv"]
         if all(r is not None for r in rows):
             b[name] = np.concatenate(rows)
+    for name in [n for n in b if ".ffn_gate_up_exps." in n and n not in a]:  # which mkarch's file has as two
+        both = b.pop(name)
+        for part, half in zip(("gate", "up"), np.split(both, 2, axis=1)):
+            b[name.replace("gate_up", part)] = half
     plus_one = file.arch in ("minimax-m3", "gemma", "nemotron", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe",
                              "step35")
     wrong = []

@@ -228,6 +228,29 @@ def smallthinker(f):
     return config, take_apart(f, {"ffn_gate_inp": "block_sparse_moe.primary_router"}, change=change)
 
 
+def laguna(f):
+    def change(out, at, t, _):
+        experts(out, at + "mlp.experts", t)
+    heads, base = f["attention.head_count"], f["rope.freq_base"]
+    full = {"rope_type": "default", "rope_theta": base, "partial_rotary_factor": f["rope.dimension_count"] / 16}
+    more = {}
+    if isinstance(heads, list):
+        full.update(rope_type="yarn", factor=4.0, original_max_position_embeddings=64)
+        more = {"num_attention_heads_per_layer": heads, "sliding_window": 16, "gating": True,
+                "layer_types": ["full_attention" if i % 4 == 0 else "sliding_attention" for i in range(f.n_layers)]}
+    else:
+        more = {"gating": "per-element", "layer_types": ["full_attention"] * f.n_layers}
+    near = {"rope_type": "default", "rope_theta": f.get("rope.freq_base_swa", 1e4), "partial_rotary_factor": 1.0}
+    config = common(f, "LagunaForCausalLM", rope_parameters={"full_attention": full, "sliding_attention": near},
+                    moe_routed_scaling_factor=f["expert_weights_scale"], mlp_layer_types=["dense"] + ["sparse"] * (
+                        f.n_layers - 1), shared_expert_intermediate_size=f["expert_shared_feed_forward_length"], **more)
+    config["num_attention_heads"] = 4
+    del config["rope_theta"]
+    layer = {"attn_gate": "self_attn.g_proj", "exp_probs_b.bias": "mlp.experts.e_score_correction_bias",
+             **{f"ffn_{x}_shexp": f"mlp.shared_expert.{x}_proj" for x in ("gate", "up", "down")}}
+    return config, take_apart(f, layer, change=change)
+
+
 def maple(f):
     f.set_numbers("swiglu_clamp_exp", [7.0] * f.n_layers)  # a number of the model's code
 
@@ -238,9 +261,9 @@ def maple(f):
                   nope_on_global_attention=True, norm_topk_prob=True), take_apart(f, change=change)
 
 
-OLD = {"exaone": exaone, "nanbeige": nanbeige, "nanbeige-skip": nanbeige, "refact": refact, "granite_swa": granite_swa,
-       "granite_swa-moe": granite_swa, "smallthinker": smallthinker, "smallthinker-windows": smallthinker, "maple": maple,
-       "gpt2": gpt2, "starcoder": gpt2, "gptneox": gptneox, "gptneox-series": gptneox, "bloom": bloom, "falcon": falcon,
-       "falcon-40b": falcon, "mpt": mpt, "mpt-positions": mpt, "baichuan": baichuan, "baichuan-13b": baichuan,
-       "internlm2": internlm2, "minicpm": minicpm, "phimoe": phimoe, "mamba2": mamba2,
-       "mamba2 own": lambda f: mamba2(f, True)}
+OLD = {"laguna": laguna, "laguna-m": laguna, "exaone": exaone, "nanbeige": nanbeige, "nanbeige-skip": nanbeige,
+       "refact": refact, "granite_swa": granite_swa, "granite_swa-moe": granite_swa, "smallthinker": smallthinker,
+       "smallthinker-windows": smallthinker, "maple": maple, "gpt2": gpt2, "starcoder": gpt2, "gptneox": gptneox,
+       "gptneox-series": gptneox, "bloom": bloom, "falcon": falcon, "falcon-40b": falcon, "mpt": mpt, "mpt-positions": mpt,
+       "baichuan": baichuan, "baichuan-13b": baichuan, "internlm2": internlm2, "minicpm": minicpm, "phimoe": phimoe,
+       "mamba2": mamba2, "mamba2 own": lambda f: mamba2(f, True)}

@@ -214,6 +214,7 @@ aerie_status ae_convert_begin_granite_swa(ae_convert *c);
 aerie_status ae_convert_keys_granite_swa(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_begin_smallthinker(ae_convert *c);
 aerie_status ae_convert_keys_smallthinker(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_keys_laguna(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_maple(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_minicpm(ae_convert_keys *k, const ae_convert *c);
 /* Computes what configurations of mamba_ssm leave to the code. */

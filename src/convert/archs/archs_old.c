@@ -71,6 +71,10 @@ static const ae_convert_rule smallthinker[] = {
     END,
 };
 
+static const ae_convert_rule laguna[] = {
+    PLAIN("self_attn.g_proj", "attn_gate"), EXACT("mlp.experts.e_score_correction_bias", "exp_probs_b.bias", PLAIN), END,
+};
+
 static const ae_convert_rule mamba2[] = {PLAIN("norm", "attn_norm"), MAMBA("mixer"), END};
 
 /* ---- Keys --------------------------------------------------------------------------------------------- */
@@ -81,6 +85,10 @@ static const ae_convert_key mpt_keys[] = {SCALE("attention.clamp_kqv", "clip_qkv
 
 static const ae_convert_key nanbeige_keys[] = {
     U32("num_loops", "num_loops"), BOOL("skip_loop_final_norm", "skip_loop_final_norm"), LAST,
+};
+static const ae_convert_key laguna_keys[] = {
+    U32("attention.head_count", NULL), SCALE("expert_weights_scale", "moe_routed_scaling_factor"),
+    U32("leading_dense_block_count", NULL), LAST,
 };
 static const ae_convert_key granite_swa_keys[] = {
     SCALE("embedding_scale", "embedding_multiplier"), SCALE("residual_scale", "residual_multiplier"),
@@ -202,6 +210,14 @@ const ae_convert_arch ae_convert_old_archs[] = {
      .fixed = "{\"moe_enable_secondary_experts\":false,\"norm_topk_prob\":true}",
      .begin = ae_convert_begin_smallthinker,
      .more_keys = ae_convert_keys_smallthinker},
+    {.classes = "LagunaForCausalLM",
+     .arch = "laguna",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_WINDOW,
+     .window_period = 4,
+     .rules = laguna,
+     .keys = laguna_keys,
+     .fixed = "{\"moe_apply_router_weight_on_input\":false,\"moe_router_logit_softcapping\":0}",
+     .more_keys = ae_convert_keys_laguna},
     {.classes = "MapleForCausalLM",
      .arch = "maple",
      .flags = AE_ARCH_EXPERTS | AE_ARCH_WINDOW,

@@ -652,10 +652,13 @@ static aerie_status check_biases(const ae_convert *c)
         const size_t n = part ? strlen(part) : 0;
         if (n < 6 || strcmp(part + n - 5, ".bias")) continue;
         const unsigned long layer = strtoul(bias + 4, NULL, 10);
+        const bool routes = strcmp(part, ".exp_probs_b.bias") == 0; /* of the choice of experts */
         snprintf(name, sizeof name, "blk.%lu%s", layer - 1, part);
         if (layer && has_item(c, name)) continue; /* that one is for all layers */
         for (uint32_t l = 0; l < c->model.n_layers; l++) {
-            snprintf(name, sizeof name, "blk.%u%.*s.weight", l, (int)(n - 5), part);
+            snprintf(name, sizeof name, "blk.%u.ffn_gate_tid2eid.weight", l); /* whose experts follow from the token */
+            if (routes && has_item(c, name)) continue;
+            snprintf(name, sizeof name, "blk.%u%.*s.weight", l, routes ? 64 : (int)(n - 5), routes ? ".ffn_gate_inp" : part);
             if (!has_item(c, name)) continue;
             snprintf(name, sizeof name, "blk.%u%s", l, part);
             if (!has_item(c, name)) return fail_bias(c, name, bias);

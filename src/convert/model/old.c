@@ -121,6 +121,29 @@ aerie_status ae_convert_keys_smallthinker(ae_convert_keys *k, const ae_convert *
     return k->status;
 }
 
+/* Writes the heads of each layer, and how much of a head rotates in layers with a window. */
+aerie_status ae_convert_keys_laguna(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *list = ae_convert_value(c, "num_attention_heads_per_layer");
+    const json_t *near = json_object_get(ae_convert_value(c, "rope_parameters"), "sliding_attention");
+    uint32_t n_heads[AE_MAX_LAYERS];
+    double part = 1;
+    for (uint32_t i = 0; i < c->model.n_layers; i++) {
+        const json_int_t n = list ? json_integer_value(json_array_get(list, i)) : (json_int_t)c->model.n_heads;
+        if (n < 1 || n > (json_int_t)AE_MAX_HEADS)
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'num_attention_heads_per_layer' has no number from 1 to %u for "
+                           "layer %u", c->config_path, (unsigned)AE_MAX_HEADS, i);
+        n_heads[i] = (uint32_t)n;
+    }
+    AE_TRY(ae_convert_real(c, json_object_get(near, "partial_rotary_factor"), "partial_rotary_factor", 0, 1, &part));
+    ae_convert_put_array(k, "attention.head_count", AE_GGUF_U32, n_heads, c->model.n_layers);
+    ae_convert_put_bool(k, "expert_weights_norm", true);
+    if (near) ae_convert_put_u32(k, "rope.dimension_count_swa", (uint32_t)(part * c->model.head_dim));
+    if (ae_convert_value(c, "mlp_layer_types")) return ae_convert_put_dense(k, c);
+    ae_convert_put_u32(k, "leading_dense_block_count", 1); /* as the model's code assumes */
+    return k->status;
+}
+
 /* Maple's code limits gates and values of its experts to 7. */
 aerie_status ae_convert_keys_maple(ae_convert_keys *k, const ae_convert *c)
 {
