@@ -19,7 +19,7 @@ def routes():
     with open(os.path.join(ROOT, "app/serve/routes.c")) as f:
         source = f.read()
     rows = ROW.findall(source)
-    assert len(rows) == source.count("    {\"") > 40, "a row of routes.c is written in a way that this test does not read"
+    assert len(rows) == source.count("\n    {\"") > 40, "a row of routes.c is written in a way that this test does not read"
     def shape(path):
         return "ollama" if path.startswith("/api/") else "messages" if path.startswith("/v1/messages") else "openai"
     return [(method, path, shape(path)) for method, path, _, _ in rows]
