@@ -104,15 +104,19 @@ def write_budget(found):
 
 
 def read_usages(folder):
-    """What the build's compiler said of each file of kernels, which must be as old as its code."""
+    """What the compiler said of each file of kernels when the build was made."""
     usages = {}
     for file in sorted(os.listdir(folder)):
         name, kind = os.path.splitext(file)
-        if kind == ".fatbin":
-            with open(os.path.join(folder, name + ".usage"), encoding="utf-8") as log:
-                usages[name] = resources(log.read())
-            if not usages[name]:
-                sys.exit(f"{name}.usage names no kernel")
+        if kind != ".fatbin":
+            continue
+        path = os.path.join(folder, name + ".usage")
+        if not os.path.isfile(path):
+            sys.exit(f"{path} is missing: the kernels are of an older build; remove {folder} and build again")
+        with open(path, encoding="utf-8") as log:
+            usages[name] = resources(log.read())
+        if not usages[name]:
+            sys.exit(f"{path} names no kernel")
     return usages
 
 
