@@ -61,11 +61,12 @@ static void offer(ae_comm *comm, const char *piece, ae_receivers to)
     }
 }
 
-/* Copies the piece of rank `from`. false: a rank has failed. */
+/* Copies the piece of rank `from`. false: a rank has failed. Then a piece that was offered is not copied, either: the rank that
+ * offered it may have left the round and changed it. */
 static bool take(ae_comm *comm, uint32_t from, char *to, size_t n_bytes)
 {
     place *other = &group_of(comm)->places[from];
-    while (!*offered(comm, from, comm->rank))
+    while (group_of(comm)->failed || !*offered(comm, from, comm->rank))
         if (!wait_for_change(comm)) return false;
     memcpy(to, other->piece, n_bytes);
     *offered(comm, from, comm->rank) = false;

@@ -152,6 +152,39 @@ static void test_failure(void **state)
     }
 }
 
+static void *give_frame(void *context)
+{
+    rank *me = context;
+    unsigned char frame[AE_COMM_FRAME];
+    memset(frame, 1, sizeof frame);
+    ae_comm_frame(me->comm, frame);
+    memset(frame, 2, sizeof frame); /* the rank has left the round */
+    return NULL;
+}
+
+/* Rank 0 leaves a round because rank 1 has failed; rank 2 enters it after that, and must not take what rank 0 had offered. */
+static void test_late(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    ae_comm *comms[3];
+    unsigned char frame[AE_COMM_FRAME] = {0};
+    need(ae_comm_threads(comms, 3, &error), &error);
+    rank first = {.comm = comms[0]};
+    assert_int_equal(pthread_create(&first.thread, NULL, give_frame, &first), 0);
+    ae_comm_frame(comms[1], frame);
+    assert_int_equal(frame[0], 1);
+    ae_comm_fail(comms[1], "for a test");
+    pthread_join(first.thread, NULL);
+    frame[0] = 0;
+    ae_comm_frame(comms[2], frame);
+    assert_int_equal(frame[0], 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ae_comm_status(comms[i], &error), AERIE_ERROR_UNSUPPORTED);
+        ae_comm_close(comms[i]);
+    }
+}
+
 /* A round that is larger than planned writes nothing and ends the group. */
 static void test_too_large(void **state)
 {
@@ -224,8 +257,9 @@ static void test_addresses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds), cmocka_unit_test(test_failure), cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_slow),   cmocka_unit_test(test_parse),   cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_rounds), cmocka_unit_test(test_failure), cmocka_unit_test(test_late),
+        cmocka_unit_test(test_too_large), cmocka_unit_test(test_slow), cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
