@@ -666,7 +666,7 @@ typedef struct aerie_request {
     uint32_t n_logprobs;      /* likeliest tokens reported with each token, up to AERIE_MAX_LOGPROBS; 0: no log-probabilities */
     const char *const *stop;  /* [n_stop] texts that end the answer, see AERIE_STOP_STRING */
     size_t n_stop;
-    aerie_progress *progress; /* called with `user` between passes over the prompt; false ends the request. May be NULL */
+    aerie_progress *progress; /* called with `user` before each pass over the prompt; false ends the request. May be NULL */
     const aerie_grammar *grammar; /* grammar of the answer; NULL: any text */
     aerie_row_callback *row; /* called with `user` for every position of prompt and answer that is run, in
                               * order and after the callback of the token drawn from it. The last token of an answer that does

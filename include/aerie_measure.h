@@ -109,6 +109,12 @@ typedef void aerie_pass_callback(void *user, const aerie_pass *pass);
 AERIE_API aerie_status aerie_session_watch_passes(aerie_session *session, aerie_pass_callback *callback, void *user,
                                                   aerie_error *error);
 
+/* ---- Running tasks ------------------------------------------------------------------------------------------- */
+
+/* Copies the statistics of a task that may not have ended, with its times up to now. Returns false if it waits for a slot.
+ * Belongs to the stepping thread, callbacks of the task included. size: sizeof *stats. */
+AERIE_API bool aerie_task_stats_now(const aerie_task *task, aerie_stats *stats, size_t size);
+
 /* ---- Importance matrices ------------------------------------------------------------------------------------
  *
  * How large the inputs of each matrix are while a session works: sums of squares by column, for each expert by itself.

@@ -17,6 +17,18 @@ aerie_status aerie_session_watch_passes(aerie_session *session, aerie_pass_callb
     return ae_spec_watch(session->spec, callback, user, error);
 }
 
+bool aerie_task_stats_now(const aerie_task *task, aerie_stats *stats, size_t size)
+{
+    aerie_stats now;
+    const int32_t slot = aerie_task_slot(task);
+    if (!task || !stats) return false;
+    if (atomic_load(&task->ended)) now = task->stats;
+    else if (slot >= 0) ae_spec_stats_now(task->session->spec, (uint32_t)slot, &now);
+    else return false;
+    ae_struct_give(stats, size, &now, sizeof now);
+    return true;
+}
+
 /* The caller's callback, one of two kinds. */
 typedef struct eval {
     aerie_logits_callback *logits;

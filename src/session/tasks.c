@@ -576,29 +576,27 @@ static bool make_way(aerie_session *s, const aerie_task *task)
     return true;
 }
 
+/* Calls the progress callbacks of requests whose prompt is still being computed; a callback can end its request. */
+static void tell_progress(aerie_session *s)
+{
+    for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
+        const aerie_request *r = s->running[slot] ? &s->running[slot]->request : NULL;
+        if (!r || !ae_spec_is_active(s->spec, slot) || ae_spec_stats(s->spec, slot)->n_generated) continue;
+        if (r->progress && !r->progress(r->user, ae_spec_n_done(s->spec, slot), r->n_tokens))
+            ae_spec_stop(s->spec, slot, AERIE_STOP_CALLER);
+    }
+}
+
 static void start_waiting(aerie_session *s)
 {
     uint32_t n_moves = s->params.max_turn ? s->params.n_seqs : 0; /* most moves in one step */
     while (s->waiting && (ae_spec_n_free(s->spec) || n_moves)) {
         aerie_task **at = ae_turns_next(&s->turns, &s->waiting, s->params.max_turn), *task = *at;
-        if (!ae_spec_n_free(s->spec)) {
-            n_moves--;
-            if (!make_way(s, task)) break;
-        }
+        if (!ae_spec_n_free(s->spec) && (!n_moves-- || !make_way(s, task))) break;
         *at = task->next;
         start(s, task);
     }
-}
-
-/* Calls the progress callbacks of requests whose prompt is still being computed; a callback can end its request. */
-static void tell_progress(aerie_session *s)
-{
-    for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
-        if (!s->running[slot] || !ae_spec_is_active(s->spec, slot) || ae_spec_stats(s->spec, slot)->n_generated) continue;
-        const aerie_request *r = &s->running[slot]->request;
-        if (r->progress && !r->progress(r->user, ae_spec_n_done(s->spec, slot), r->n_tokens))
-            ae_spec_stop(s->spec, slot, AERIE_STOP_CALLER);
-    }
+    tell_progress(s);
 }
 
 /* Finishes sequences that have ended: releases text that was held back, and keeps their statistics. */
@@ -640,6 +638,7 @@ static aerie_status step(aerie_session *s, aerie_error *error)
     end_cancelled(s);
     collect(s);
     start_waiting(s);
+    collect(s);
     if (!ae_spec_n_active(s->spec)) return AERIE_OK;
     s->turns.n_passes++;
     aerie_error why = {0};
@@ -648,7 +647,6 @@ static aerie_status step(aerie_session *s, aerie_error *error)
     const aerie_status status = ae_spec_step(s->spec, on_emit, s, &why);
     ae_pool_release(pool);
     if (status != AERIE_OK) return end_running(s, &why) ? ae_fail(error, status, "%s", why.text) : AERIE_OK;
-    tell_progress(s);
     collect(s);
     return AERIE_OK;
 }

@@ -114,6 +114,16 @@ bool ae_spec_is_active(const ae_spec *spec, uint32_t slot)
     return spec->slots[slot].active;
 }
 
+void ae_spec_stats_now(const ae_spec *spec, uint32_t slot, aerie_stats *stats)
+{
+    const spec_slot *s = &spec->slots[slot];
+    *stats = s->stats;
+    if (!s->active) return;
+    const double seconds = ae_time_now() - s->start_time;
+    if (s->stats.n_generated > s->n_answered) stats->decode_seconds = seconds - stats->prompt_seconds;
+    else stats->prompt_seconds = seconds;
+}
+
 const aerie_stats *ae_spec_stats(const ae_spec *spec, uint32_t slot)
 {
     return &spec->slots[slot].stats;

@@ -189,6 +189,8 @@ size_t ae_spec_saved_bytes(const ae_spec *spec, ae_spec_cached cached);
 
 /* Statistics of the slot's newest sequence; stop is AERIE_STOP_NONE while it runs. */
 const aerie_stats *ae_spec_stats(const ae_spec *spec, uint32_t slot);
+/* Copies them with the times up to now. */
+void ae_spec_stats_now(const ae_spec *spec, uint32_t slot, aerie_stats *stats);
 ae_drafter *ae_spec_drafter(const ae_spec *spec);
 ae_engine *ae_spec_engine(const ae_spec *spec);
 const ae_vocab *ae_spec_vocab(const ae_spec *spec);

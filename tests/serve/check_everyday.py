@@ -167,5 +167,58 @@ class Log(unittest.TestCase):
                 self.assertEqual((a.status, a.json["model"]), (200, name))
 
 
+class Times(unittest.TestCase):
+    """llama.cpp's `timings_per_token` and `return_progress` in streams."""
+    STREAMS = ("/completion", "/v1/completions", "/v1/chat/completions")
+
+    def events(self, s, path, words, **fields):
+        a = s.post(path, {**(chat(words) if "chat" in path else {"prompt": words, "temperature": 0, "max_tokens": 16}),
+                          "stream": True, "ignore_eos": True, **fields})
+        self.assertEqual(a.status, 200, a.body)
+        return [e for e in a.events if e != "[DONE]"]
+
+    def test_progress_of_a_prompt(self):
+        with Server("-np", "2", "-b", "16", "-ub", "16") as s:
+            for i, path in enumerate(self.STREAMS):
+                words = f"{i} some words that are longer than a few passes are, and more of them, and even more of them"
+                for cached in (False, True):
+                    events = self.events(s, path, words, return_progress=True)
+                    told = [e["prompt_progress"] for e in events if "prompt_progress" in e]
+                    last = events[-1]["timings"]
+                    n, cache = last["cache_n"] + last["prompt_n"], last["cache_n"]
+                    self.assertEqual({(p["total"], p["cache"]) for p in told}, {(n, cache)}, told)
+                    done = [p["processed"] for p in told]
+                    self.assertEqual((done[0], done[-1], done), (cache, n, sorted(set(done))))
+                    self.assertEqual(cache > 0, cached)
+                    self.assertEqual(len(done) - 1, -(-(n - cache) // 16), (done, n))
+                    self.assertTrue(all(a["time_ms"] <= b["time_ms"] for a, b in zip(told, told[1:])), told)
+                    first = [bool(self.text(e)) for e in events].index(True)
+                    self.assertTrue(all("prompt_progress" not in e for e in events[first:]))
+            self.assertEqual([e for e in self.events(s, path, words) if "prompt_progress" in e], [])
+            whole = s.post("/completion", {"prompt": "a", "n_predict": 2, "return_progress": True})
+            self.assertNotIn("prompt_progress", whole.json)
+            self.assertIn("'return_progress'", s.post("/completion", {"prompt": "a", "return_progress": 1}).error)
+
+    @staticmethod
+    def text(e):
+        choices = e.get("choices", [])
+        return e.get("content") or "".join(c.get("text") or c.get("delta", {}).get("content") or "" for c in choices)
+
+    def test_times_with_each_piece(self):
+        with Server("-np", "2", "--spec-type", "none") as s:
+            for path in self.STREAMS:
+                plain = self.events(s, path, "hello")
+                self.assertEqual(["timings" in e for e in plain].index(True), len(plain) - 1)
+                events = self.events(s, path, "hello", timings_per_token=True)
+                self.assertEqual([self.text(e) for e in events], [self.text(e) for e in plain])
+                pieces = [e["timings"] for e in events if self.text(e)]
+                n = [t["predicted_n"] for t in pieces]
+                self.assertEqual((n, n[-1] <= 16), (sorted(n), True))
+                self.assertEqual(len(set(n[:-1])), len(n[:-1]), n)  # the last piece may come with the end
+                self.assertEqual({t["cache_n"] + t["prompt_n"] for t in pieces},
+                                 {events[-1]["timings"]["cache_n"] + events[-1]["timings"]["prompt_n"]})
+                self.assertTrue(all(t["prompt_ms"] > 0 and t["predicted_ms"] >= 0 for t in pieces), pieces)
+
+
 if __name__ == "__main__":
     rig.main("__main__")

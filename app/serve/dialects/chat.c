@@ -31,10 +31,18 @@ static bool put_delta(serve_reply_state *r, serve_output *s, json_t *delta, cons
     add_rest(&out, s, finish);
     serve_parts_text(&out, "}]");
     serve_parts_origins(&out, s, "origins");
-    if (finish) serve_parts_close(&out, json_pack("{s:o}", "timings", serve_json_timings(r, s)));
-    else serve_parts_text(&out, "}");
+    if (!finish && !serve_output_tells_timings(s)) serve_parts_text(&out, "}");
+    else serve_parts_close(&out, json_pack("{s:o}", "timings", serve_json_timings(r, s)));
     s->told = true;
     return serve_put_parts(r, s, &out);
+}
+
+static bool progress(serve_reply_state *r, serve_output *s, json_t *told)
+{
+    json_t *chunk = head(r, "chat.completion.chunk");
+    json_t *choices = json_pack("[{s:i, s:{}, s:n, s:n}]", "index", (int)s->index, "delta", "logprobs", "finish_reason");
+    const bool ok = json_object_set_new(chunk, "choices", choices) == 0;
+    return json_object_set_new(chunk, "prompt_progress", told) == 0 && serve_put_event(r, NULL, chunk) && ok;
 }
 
 static bool begin(serve_reply_state *r)
@@ -129,7 +137,8 @@ static void whole(serve_reply_state *r, serve_parts *out)
 }
 
 static const serve_dialect dialect = {"chatcmpl-", "text/event-stream", begin, delta, end_choice,
-                                      end,         serve_openai_fail,   whole, NULL,  NULL};
+                                      end,         serve_openai_fail,   whole, NULL,  NULL,
+                                      progress};
 
 /* Reads a converted request: a completion if it has a "prompt", else a chat. */
 static bool read_converted(serve_ask *ask, serve_error *error)

@@ -48,9 +48,17 @@ static bool put_piece(serve_reply_state *r, serve_output *s, json_t *text, const
     add_choice(&out, s, text, finish, s->n_streamed);
     serve_parts_text(&out, "}]");
     serve_parts_origins(&out, s, "origins");
-    if (finish) serve_parts_close(&out, json_pack("{s:o}", "timings", serve_json_timings(r, s)));
-    else serve_parts_text(&out, "}");
+    if (!finish && !serve_output_tells_timings(s)) serve_parts_text(&out, "}");
+    else serve_parts_close(&out, json_pack("{s:o}", "timings", serve_json_timings(r, s)));
     return serve_put_parts(r, s, &out);
+}
+
+static bool progress(serve_reply_state *r, serve_output *s, json_t *told)
+{
+    json_t *chunk = head(r);
+    json_t *choices = json_pack("[{s:i, s:s, s:n, s:n}]", "index", (int)s->index, "text", "", "logprobs", "finish_reason");
+    const bool ok = json_object_set_new(chunk, "choices", choices) == 0;
+    return json_object_set_new(chunk, "prompt_progress", told) == 0 && serve_put_event(r, NULL, chunk) && ok;
 }
 
 /* Returns the prompt's text, for "echo"; NULL when out of memory. */
@@ -144,7 +152,8 @@ static bool read_own(serve_ask *ask, serve_error *error)
 }
 
 static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta, end_choice,
-                                      end,     serve_openai_fail,   whole, NULL,  put_echo};
+                                      end,     serve_openai_fail,   whole, NULL,  put_echo,
+                                      progress};
 
 void serve_post_completion(serve_call *call)
 {

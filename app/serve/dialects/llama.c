@@ -33,8 +33,16 @@ static bool delta(serve_reply_state *r, serve_output *s, const answer_event *e)
                                      app_json_text(e->text, e->n), "stop", 0, "id_slot", -1, "tokens_evaluated",
                                      (json_int_t)r->ask.n_tokens));
     add_tokens(&out, s);
-    serve_parts_text(&out, "}");
+    if (serve_output_tells_timings(s)) serve_parts_close(&out, json_pack("{s:o}", "timings", serve_json_timings(r, s)));
+    else serve_parts_text(&out, "}");
     return serve_put_parts(r, s, &out);
+}
+
+static bool progress(serve_reply_state *r, serve_output *s, json_t *told)
+{
+    return serve_put_event(r, NULL,
+                           json_pack("{s:i, s:s, s:b, s:i, s:I, s:o}", "index", (int)s->index, "content", "", "stop", 0,
+                                     "id_slot", -1, "tokens_evaluated", (json_int_t)r->ask.n_tokens, "prompt_progress", told));
 }
 
 static const char *stop_type(const serve_reply_state *r, const serve_output *s)
@@ -144,7 +152,8 @@ static void whole(serve_reply_state *r, serve_parts *out)
 }
 
 static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta, end_choice,
-                                      end,     serve_openai_fail,   whole, NULL,  NULL};
+                                      end,     serve_openai_fail,   whole, NULL,  NULL,
+                                      progress};
 
 /* ---- Infill ----------------------------------------------------------------------------------------------------------- */
 

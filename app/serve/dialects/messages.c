@@ -629,7 +629,8 @@ static bool ping(serve_reply_state *r)
     return serve_put_event(r, "ping", json_pack("{s:s}", "type", "ping"));
 }
 
-static const serve_dialect dialect = {"msg_", "text/event-stream", begin, delta, end_choice, end, fail, whole, ping, NULL};
+static const serve_dialect dialect = {"msg_", "text/event-stream", begin, delta, end_choice, end, fail, whole, ping, NULL,
+                                      NULL};
 
 void serve_post_messages(serve_call *call)
 {

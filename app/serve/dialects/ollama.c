@@ -396,7 +396,7 @@ static void whole(serve_reply_state *r, serve_parts *out)
 }
 
 static const serve_dialect dialect = {"ollama-", "application/x-ndjson", begin, delta, end_choice, end, fail, whole, NULL,
-                                      NULL};
+                                      NULL,      NULL};
 
 /* ---- Requests without a prompt load the model, or unload it if "keep_alive" is 0 ---------------------------------------- */
 

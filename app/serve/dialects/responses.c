@@ -247,7 +247,8 @@ static void whole(serve_reply_state *r, serve_parts *out)
     serve_parts_json(out, whole_json(r));
 }
 
-static const serve_dialect dialect = {"resp_", "text/event-stream", begin, delta, end_choice, end, fail, whole, NULL, NULL};
+static const serve_dialect dialect = {"resp_", "text/event-stream", begin, delta, end_choice, end, fail, whole, NULL, NULL,
+                                      NULL};
 
 void serve_post_input_tokens(serve_call *call)
 {

@@ -96,6 +96,7 @@ static bool submit_one(serve_model *model, serve_choice *choice, aerie_request *
     aerie_error why = {0};
     request->token = serve_job_on_token;
     request->row = choice->scored ? serve_job_on_row : NULL;
+    request->progress = choice->job->tells_progress ? serve_job_on_progress : NULL;
     request->user = choice;
     request->tokens = request->n_chunks ? NULL : choice->prompt;
     request->n_tokens = request->n_chunks ? 0 : choice->n_prompt;

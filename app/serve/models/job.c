@@ -60,7 +60,7 @@ static bool wait_for(const serve_job *job, const serve_call *call, double second
 
 static size_t event_bytes(const serve_event *event)
 {
-    return sizeof *event + event->n_top * sizeof *event->top + event->n_text + 1;
+    return sizeof *event + (event->now ? sizeof *event->now : 0) + event->n_top * sizeof *event->top + event->n_text + 1;
 }
 
 static void event_free(const serve_job *job, serve_event *event)
@@ -132,7 +132,10 @@ const serve_event *serve_job_next(serve_job *job, const serve_call *call, double
 
 static serve_event *copy_event(const serve_choice *choice, const aerie_token_event *event)
 {
-    const size_t n_top = event->n_top * sizeof(aerie_logprob), n = sizeof(serve_event) + n_top + event->n_text + 1;
+    aerie_stats stats;
+    const bool timed = choice->job->wants_now && event->token >= 0 && aerie_task_stats_now(event->task, &stats, sizeof stats);
+    const size_t n_now = timed ? sizeof stats : 0, n_top = event->n_top * sizeof(aerie_logprob);
+    const size_t n = sizeof(serve_event) + n_now + n_top + event->n_text + 1;
     serve_use *use = choice->job->use;
     if (event->token < 0) serve_use_force(use, n); /* an end must come */
     else if (!serve_use_add(use, n)) return NULL;
@@ -141,7 +144,9 @@ static serve_event *copy_event(const serve_choice *choice, const aerie_token_eve
         serve_use_drop(use, n);
         return NULL;
     }
-    aerie_logprob *top = (aerie_logprob *)(void *)(copy + 1);
+    aerie_stats *now = (aerie_stats *)(void *)(copy + 1);
+    aerie_logprob *top = (aerie_logprob *)(void *)((char *)now + n_now);
+    if (timed) *now = stats;
     char *text = (char *)top + n_top;
     if (n_top) memcpy(top, event->top, n_top);
     if (event->n_text) memcpy(text, event->text, event->n_text);
@@ -153,6 +158,7 @@ static serve_event *copy_event(const serve_choice *choice, const aerie_token_eve
                           .logprob = event->logprob,
                           .n_top = event->n_top,
                           .n_text = event->n_text,
+                          .now = timed ? now : NULL,
                           .top = top,
                           .text = text};
     return copy;
@@ -223,6 +229,18 @@ bool serve_job_on_token(void *user, const aerie_token_event *event)
     if (last) release(choice);
     put(job, copy, copy ? &copy->next : NULL, last);
     return copy != NULL;
+}
+
+bool serve_job_on_progress(void *user, uint64_t done, uint64_t total)
+{
+    serve_choice *choice = user;
+    (void)total;
+    serve_event *copy = copy_event(choice, &(aerie_token_event){.task = choice->task, .text = ""});
+    if (!copy) return true; /* the answer does without this report */
+    copy->of_progress = true;
+    copy->n_done = (uint32_t)done;
+    put(choice->job, copy, &copy->next, false);
+    return true;
 }
 
 void serve_job_on_row(void *user, size_t i_request, size_t position, const float *logits, const float *features)

@@ -15,11 +15,14 @@ typedef struct serve_event {
     uint32_t choice;
     bool of_prompt; /* the token belongs to the prompt, from its second on; its log-probability is that after the tokens before
                      * it */
+    bool of_progress; /* `now` tells how far the prompt is, and there is no token */
     int32_t token;  /* -1: the choice has ended, and its statistics are valid */
     uint32_t depth; /* 0: decoded; k: the k-th of an accepted draft */
     float logprob;
     uint32_t n_top;
     size_t n_text;
+    uint32_t n_done;  /* with of_progress: tokens of the prompt that the KV cache holds */
+    const aerie_stats *now; /* statistics up to this event; NULL: the job does not want them */
     const aerie_logprob *top; /* [n_top] */
     const char *text;         /* [n_text] */
 } serve_event;
@@ -68,6 +71,8 @@ typedef struct serve_job {
     double took, took_plain; /* of the model when it was submitted */
     uint64_t id;
     bool streams;
+    bool tells_progress; /* there are events of progress */
+    bool wants_now; /* the events carry statistics */
     uint32_t n_predict;
     uint32_t n; /* choices */
     serve_choice choices[];
@@ -82,6 +87,8 @@ void serve_job_free(serve_job *job);
 const serve_event *serve_job_next(serve_job *job, const serve_call *call, double seconds, bool *gone);
 /* Implements aerie_request.token; user is a serve_choice. Called by the stepping thread. */
 bool serve_job_on_token(void *choice, const aerie_token_event *event);
+/* Implements aerie_request.progress, for jobs that report the progress of their prompts. Called by the stepping thread. */
+bool serve_job_on_progress(void *choice, uint64_t done, uint64_t total);
 /* Implements aerie_request.row, for choices with `scored`. Called by the stepping thread. */
 void serve_job_on_row(void *choice, size_t i_request, size_t position, const float *logits, const float *features);
 

@@ -155,9 +155,30 @@ static bool take_scored(serve_reply_state *r, serve_output *s, const serve_event
     return !all || !r->ask.stream || r->dialect->scored(r, s);
 }
 
+/* Tells how much of the prompt is computed, unless that was told. */
+static bool tell_progress(serve_reply_state *r, serve_output *s, const aerie_stats *now, size_t n_done)
+{
+    size_t total;
+    if (!r->job->tells_progress || !now || (s->told_progress && n_done <= s->n_computed)) return true;
+    (void)serve_ask_tokens_of(&r->ask, s->index, &total);
+    s->told_progress = true;
+    s->n_computed = (uint32_t)n_done;
+    return r->dialect->progress(r, s, json_pack("{s:I, s:I, s:I, s:I}", "total", (json_int_t)total, "cache",
+                                                (json_int_t)now->n_cached, "processed", (json_int_t)n_done, "time_ms",
+                                                (json_int_t)(now->prompt_seconds * 1e3)));
+}
+
+/* The whole prompt is computed. */
+static bool tell_computed(serve_reply_state *r, serve_output *s, const aerie_stats *now)
+{
+    return tell_progress(r, s, now, r->job->choices[s->index].n_prompt);
+}
+
 static bool take_token(serve_reply_state *r, serve_output *s, const serve_event *e)
 {
+    if (e->of_progress) return tell_progress(r, s, e->now, e->n_done);
     if (e->of_prompt) return take_scored(r, s, e);
+    if (!tell_computed(r, s, e->now)) return false;
     const serve_choice *choice = &r->job->choices[s->index];
     if (choice->scored && s->n_scored < choice->n_scored) return false; /* memory was short for one of the prompt's tokens */
     if (r->ask.only_prompt && r->dialect->scored) return true;
@@ -191,6 +212,7 @@ static bool take_end(serve_reply_state *r, serve_output *s, const serve_event *e
     else if (!s->enough && (choice->stats.stop == AERIE_STOP_CALLER || choice->stats.stop == AERIE_STOP_NONE))
         serve_fail_not_ready(&r->error, 0, "the answer was cut off: the server is shutting down");
     if (r->error.status) return true;
+    if (!tell_computed(r, s, s->stats)) return false;
     const bool cut = serve_output_finish(s) == SERVE_FINISH_LENGTH;
     if (r->ask.only_prompt && r->dialect->scored) return !r->ask.stream || r->dialect->end_choice(r, s);
     /* a character of which the limit left a part only is no text */
@@ -290,10 +312,15 @@ json_t *serve_json_usage(const serve_reply_state *r)
                      "rejected_prediction_tokens", (int)(n_drafted - n_accepted));
 }
 
+bool serve_output_tells_timings(const serve_output *s)
+{
+    return s->of->job->wants_now && s->of->ask.timings_per_token && (s->stats || s->now);
+}
+
 json_t *serve_json_timings(const serve_reply_state *r, const serve_output *s)
 {
-    const aerie_stats *t = s->stats;
-    if (r->call->repeat.on) return json_object();
+    const aerie_stats *t = s->stats ? s->stats : s->now;
+    if (r->call->repeat.on || !t) return json_object();
     const double prompt_ms = t->prompt_seconds * 1e3, predicted_ms = t->decode_seconds * 1e3;
     const uint32_t n_prompt = t->n_prompt - t->n_cached;
     json_t *json = json_pack("{s:i, s:i, s:f, s:f, s:f, s:i, s:f, s:f, s:f}", "cache_n", (int)t->n_cached, "prompt_n",
@@ -479,7 +506,9 @@ static void take(serve_reply_state *r, const serve_event *e)
 {
     serve_output *s = &r->outputs[e->choice];
     const size_t n = r->out.n;
+    s->now = e->now;
     const bool ok = e->token < 0 ? take_end(r, s, e) : take_token(r, s, e), lacked = app_json_lacked();
+    s->now = NULL;
     if (!ok || r->no_memory || lacked) serve_fail_memory(&r->error);
     if (lacked && r->out.data) r->out.data[r->out.n = n] = '\0'; /* the JSON may be incomplete */
 }
@@ -606,6 +635,9 @@ static bool submit(serve_reply_state *r, int32_t **expected, serve_error *error)
         choice->n_vocab = info.n_vocab;
     }
     r->job->streams = ask->stream;
+    const bool times = ask->stream && !ask->call->repeat.on; /* a repeatable stream cannot tell times */
+    r->job->tells_progress = times && ask->return_progress && r->dialect->progress;
+    r->job->wants_now = r->job->tells_progress || (times && ask->timings_per_token);
     r->job->n_predict = ask->n_predict;
     if (!serve_ask_expected(ask, expected, &request.n_expected, error)) return false;
     request.expected = *expected;

@@ -39,6 +39,9 @@ typedef struct serve_output {
     size_t n_scored;   /* tokens of the prompt whose log-probabilities have arrived, including the first, which has none */
     size_t n_streamed; /* number of bytes of content sent, including the echoed prompt */
     const aerie_stats *stats; /* once it has ended */
+    const aerie_stats *now;   /* up to the event that is being handled, if the stream tells times; lent by the event */
+    bool told_progress;       /* progress of the prompt was sent, last that of n_computed tokens */
+    uint32_t n_computed;
     app_text held;            /* for a stream that sends its choices one after another: output that waits for the choices before
                                * it */
     serve_block *blocks;      /* [n_blocks] all parts of the answer, in order */
@@ -79,6 +82,9 @@ typedef struct serve_dialect {
     /* Called in a stream once s->tokens holds the log-probabilities of the whole prompt, which "echo" with "logprobs" asks for.
      * NULL: the dialect does not support that, in whole answers neither. */
     bool (*scored)(serve_reply_state *r, serve_output *s);
+    /* Sends {"total", "cache", "processed", "time_ms"}, which it takes ownership of, in a stream while the prompt is computed;
+     * NULL: the dialect does not tell that. */
+    bool (*progress)(serve_reply_state *r, serve_output *s, json_t *progress);
 } serve_dialect;
 
 typedef bool serve_ask_step(serve_ask *ask, serve_error *error);
@@ -114,7 +120,9 @@ uint32_t serve_n_reasoning(const serve_reply_state *r);
 uint32_t serve_n_cached(const serve_reply_state *r);
 /* Returns {"prompt_tokens", "completion_tokens", ...}. */
 json_t *serve_json_usage(const serve_reply_state *r);
-/* Returns the times and counts under llama.cpp's names. */
+/* Returns whether a piece of the answer carries times ("timings_per_token"). */
+bool serve_output_tells_timings(const serve_output *s);
+/* Returns the times and counts under llama.cpp's names: the final ones, or those up to now. */
 json_t *serve_json_timings(const serve_reply_state *r, const serve_output *s);
 /* Adds ,"finish_reason":... with null while the answer continues. */
 void serve_parts_finish(serve_parts *parts, const char *finish);

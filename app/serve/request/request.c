@@ -149,6 +149,7 @@ static const field_row rows[] = {
     {"echo", FIELD_BOOL, AT(echo), 0, 0},
     {"return_origins", FIELD_BOOL, AT(origins), 0, 0},
     {"timings_per_token", FIELD_BOOL, AT(timings_per_token), 0, 0},
+    {"return_progress", FIELD_BOOL, AT(return_progress), 0, 0},
     {"return_tokens", FIELD_BOOL, AT(return_tokens), 0, 0},
 };
 
