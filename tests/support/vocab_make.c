@@ -72,6 +72,12 @@ static void add_merges(list *tokens, list *merges, const char *const *pairs)
     }
 }
 
+static void add_texts(list *tokens, const vocab_make *how)
+{
+    for (size_t i = 0; how->texts && how->texts[i]; i++)
+        list_add(tokens, how->texts[i], strlen(how->texts[i]), AE_TOKEN_NORMAL, -1000);
+}
+
 static void write_file(ae_buf *buf, const vocab_make *how, const char *model, const list *tokens, const list *merges,
                        uint32_t bos, uint32_t eos)
 {
@@ -121,9 +127,10 @@ void vocab_make_bpe(ae_buf *buf, const vocab_make *how)
     if (how->bad_merge) list_add(&merges, "nospace", 7, 0, 0);
     uint32_t start = (uint32_t)tokens.n;
     list_add(&tokens, VOCAB_START, strlen(VOCAB_START), AE_TOKEN_CONTROL, 0);
-    list_add(&tokens, VOCAB_END, strlen(VOCAB_END), AE_TOKEN_NORMAL, 0); /* known by its text */
+    list_add(&tokens, VOCAB_END, strlen(VOCAB_END), AE_TOKEN_CONTROL, 0);
     list_add(&tokens, VOCAB_TOOL, strlen(VOCAB_TOOL), AE_TOKEN_USER, 0);
     list_add(&tokens, VOCAB_TOOLS, strlen(VOCAB_TOOLS), how->bad_type ? 77 : AE_TOKEN_USER, 0);
+    add_texts(&tokens, how);
     write_file(buf, how, "gpt2", &tokens, &merges, start, start + 1);
     list_free(&tokens);
     list_free(&merges);
@@ -148,6 +155,7 @@ void vocab_make_spm(ae_buf *buf, const vocab_make *how)
     }
     list_add(&tokens, VOCAB_TOOL, strlen(VOCAB_TOOL), AE_TOKEN_USER, 0);
     list_add(&tokens, VOCAB_TOOLS, strlen(VOCAB_TOOLS), AE_TOKEN_USER, 0);
+    add_texts(&tokens, how);
     write_file(buf, how, "llama", &tokens, NULL, 1, 2);
     list_free(&tokens);
 }

@@ -28,6 +28,7 @@ typedef struct vocab_make {
     const char *chat_template; /* NULL: no such key */
     bool add_bos;              /* the key says so; otherwise there is none */
     bool no_bos;               /* the file says that there is no BOS */
+    const char *const *texts;  /* BPE, SPM: more tokens, typed as text; NULL-terminated; NULL: none */
 } vocab_make;
 
 /* The bytes of a GGUF file. */

@@ -548,6 +548,68 @@ static void test_signed_and_listed_ends(void **state)
     ae_vocab_free(vocab);
 }
 
+/* Control tokens that a file types as text are known by their texts, and the file's error is said. */
+static void test_mistyped_control_tokens(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"<|eom_id|>", "<|eot_id|>", "[e~[", "<|code_prefix|>", "<start_of_turn>", NULL};
+    static const char *const html[] = {"<end_of_turn>", "<b>", "</s>", NULL}, *const none[] = {"</s>", "<b>", NULL};
+    for (int spm = 0; spm < 2; spm++) {
+        ae_vocab *v = make(spm, (vocab_make){.pre = "gpt-2", .texts = texts});
+        const int32_t n = ae_vocab_n_tokens(v), first = n - 5;
+        for (int32_t id = first; id < n; id++) {
+            assert_int_equal(ae_vocab_is_eog(v, id), id < first + 3);
+            assert_int_equal(ae_vocab_is_control(v, id), id < first + 4);
+        }
+        assert_int_equal(v->eom, first);
+        assert_int_equal(v->eot, first + 1);
+        assert_non_null(strstr(ae_vocab_warning(v), "control tokens that the file types as text: 4, such as "));
+        assert_non_null(strstr(ae_vocab_warning(v), ", <|eom_id|>;"));
+        ae_vocab_free(v);
+        v = make(spm, (vocab_make){.pre = "gpt-2", .texts = none, .chat_template = "<b>"});
+        assert_int_equal(v->eot, spm ? -1 : ae_vocab_eos(v));
+        assert_true(ae_vocab_is_eog(v, ae_vocab_n_tokens(v) - 2));
+        assert_non_null(strstr(ae_vocab_warning(v), "<b>, but the file types it as text, so prompts have it in pieces"));
+        ae_vocab_free(v);
+        v = make(spm, (vocab_make){.pre = "gpt-2", .texts = none, .chat_template = "{{ '<a>' }} < b> <" VOCAB_TOOL "</s><"});
+        assert_string_equal(ae_vocab_warning(v), "");
+        ae_vocab_free(v);
+        v = make(spm, (vocab_make){.pre = "gpt-2", .texts = html});
+        assert_non_null(strstr(ae_vocab_warning(v), "text: 1, such as "));
+        ae_vocab_free(v);
+    }
+}
+
+/* Tokens around a gap are found by all their spellings, and by the keys of older files. */
+static void test_tokens_around_a_gap(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"<｜fim▁begin｜>", "▁<SUF>", "<|middle|>", "[PAD]", "<REPO>", NULL};
+    static const aerie_special which[] = {AERIE_SPECIAL_FIM_PRE, AERIE_SPECIAL_FIM_SUF, AERIE_SPECIAL_FIM_MID,
+                                          AERIE_SPECIAL_FIM_PAD, AERIE_SPECIAL_FIM_REP};
+    ae_buf file = {0}, older = {0};
+    ae_gguf *gguf;
+    aerie_error error = {0};
+    ae_vocab *v = make(false, (vocab_make){.pre = "gpt-2", .texts = texts});
+    gguf_make_header(&older, 3, 0, 0);
+    assert_int_equal(ae_gguf_open_memory(&gguf, older.data, older.n, "made.gguf", &error), AERIE_OK);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(ae_vocab_special(v, gguf, which[i]), ae_vocab_n_tokens(v) - 5 + i);
+        assert_int_equal(ae_vocab_is_eog(v, ae_vocab_n_tokens(v) - 5 + i), i > 2);
+    }
+    ae_gguf_close(gguf);
+    gguf_make_header(&file, 3, 0, 3);
+    gguf_make_kv_u32(&file, "tokenizer.ggml.prefix_token_id", 7);
+    gguf_make_kv_u32(&file, "tokenizer.ggml.suffix_token_id", 8);
+    gguf_make_kv_u32(&file, "tokenizer.ggml.middle_token_id", 9);
+    assert_int_equal(ae_gguf_open_memory(&gguf, file.data, file.n, "made.gguf", &error), AERIE_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(ae_vocab_special(v, gguf, which[i]), 7 + i);
+    ae_gguf_close(gguf);
+    ae_vocab_free(v);
+    ae_buf_free(&file);
+    ae_buf_free(&older);
+}
+
 static void test_hostile(void **state)
 {
     (void)state;
@@ -668,6 +730,8 @@ int main(void)
         cmocka_unit_test(test_hostile),    cmocka_unit_test(test_runs),        cmocka_unit_test(test_whole_scores),
         cmocka_unit_test(test_optional_keys),
         cmocka_unit_test(test_signed_and_listed_ends),
+        cmocka_unit_test(test_mistyped_control_tokens),
+        cmocka_unit_test(test_tokens_around_a_gap),
         cmocka_unit_test(test_check_same), cmocka_unit_test(test_memory),      cmocka_unit_test(test_gemma4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

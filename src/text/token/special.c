@@ -11,30 +11,33 @@
 
 #include "text/token/vocab_int.h"
 
-enum { ENDS = 1, CONTROLS = 2 };
+/* ENDS: of a generation; TURNS: the same, and of a turn, which a file without the key of EOT has as such. */
+enum { ENDS = 1, TURNS, CONTROLS };
 
 /* Tokens known by their text. All are control tokens, whatever type the file gives them. */
 static const struct {
     const char *text;
     int what;
 } known[] = {
-    {"<|eot_id|>", ENDS},       {"<|im_end|>", ENDS},         {"<|end|>", ENDS},
+    {"<|eot_id|>", TURNS},      {"<|im_end|>", TURNS},        {"<|end|>", TURNS},
     {"<|return|>", ENDS},       {"<|call|>", ENDS},           {"<|flush|>", ENDS},
-    {"<|calls|>", ENDS},        {"<end_of_turn>", ENDS},      {"<|endoftext|>", ENDS},
-    {"</s>", ENDS},             {"<|eom_id|>", ENDS},         {"<EOT>", ENDS},
-    {"_<EOT>", ENDS},           {"[EOT]", ENDS},              {"[EOS]", ENDS},
-    {"<|end_of_text|>", ENDS},  {"<end_of_utterance>", ENDS}, {"<eos>", ENDS},
-    {"<turn|>", ENDS},          {"<|tool_response>", ENDS},   {"<｜end▁of▁sentence｜>", ENDS},
-    {"<|fim_pad|>", ENDS},      {"<fim-pad>", ENDS},          {"<fim_pad>", ENDS},
-    {"<PAD>", ENDS},            {"[PAD]", ENDS},              {"<|fim_repo|>", ENDS},
-    {"<|repo_name|>", ENDS},    {"<fim-repo>", ENDS},         {"<REPO>", ENDS},
-    {"<reponame>", ENDS},       {"<|file_sep|>", ENDS},       {"<|fim_prefix|>", CONTROLS},
-    {"<fim-prefix>", CONTROLS}, {"<fim_prefix>", CONTROLS},   {"<｜fim▁begin｜>", CONTROLS},
-    {"<PRE>", CONTROLS},         {"<|fim_suffix|>", CONTROLS},
+    {"<|calls|>", ENDS},        {"<end_of_turn>", TURNS},     {"<|endoftext|>", TURNS},
+    {"</s>", ENDS},             {"<|eom_id|>", ENDS},         {"<EOT>", TURNS},
+    {"_<EOT>", TURNS},          {"[EOT]", TURNS},             {"[EOS]", ENDS},
+    {"<|end_of_text|>", TURNS}, {"<end_of_utterance>", TURNS}, {"<eos>", ENDS},
+    {"<turn|>", ENDS},          {"<|tool_response>", ENDS},   {"<｜end▁of▁sentence｜>", TURNS},
+    {"[e~[", ENDS},             {"<|fim_pad|>", ENDS},        {"<fim-pad>", ENDS},
+    {"<fim_pad>", ENDS},        {"<PAD>", ENDS},              {"[PAD]", ENDS},
+    {"<|fim_repo|>", ENDS},     {"<|repo_name|>", ENDS},      {"<fim-repo>", ENDS},
+    {"<REPO>", ENDS},           {"<reponame>", ENDS},         {"<|file_sep|>", ENDS},
+    {"<|fim_prefix|>", CONTROLS}, {"<fim-prefix>", CONTROLS}, {"<fim_prefix>", CONTROLS},
+    {"<｜fim▁begin｜>", CONTROLS}, {"<PRE>", CONTROLS},       {"▁<PRE>", CONTROLS},
+    {"<|code_prefix|>", CONTROLS}, {"<|prefix|>", CONTROLS},  {"<|fim_suffix|>", CONTROLS},
     {"<fim-suffix>", CONTROLS}, {"<fim_suffix>", CONTROLS},   {"<｜fim▁hole｜>", CONTROLS},
-    {"<SUF>", CONTROLS},         {"<|fim_middle|>", CONTROLS},
-    {"<fim-middle>", CONTROLS}, {"<fim_middle>", CONTROLS},   {"<｜fim▁end｜>", CONTROLS},
-    {"<MID>", CONTROLS},
+    {"<SUF>", CONTROLS},        {"▁<SUF>", CONTROLS},         {"<|code_suffix|>", CONTROLS},
+    {"<|suffix|>", CONTROLS},   {"<|fim_middle|>", CONTROLS}, {"<fim-middle>", CONTROLS},
+    {"<fim_middle>", CONTROLS}, {"<｜fim▁end｜>", CONTROLS},  {"<MID>", CONTROLS},
+    {"▁<MID>", CONTROLS},       {"<|code_middle|>", CONTROLS}, {"<|middle|>", CONTROLS},
 };
 
 /* Tokens that gpt-oss writes as part of an answer's structure, and that are therefore shown. */
@@ -50,18 +53,25 @@ static bool piece_is(const ae_vocab *vocab, int32_t id, const char *text)
 bool ae_vocab_text_ends(const char *text, size_t n)
 {
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (known[i].what == ENDS && strlen(known[i].text) == n && memcmp(known[i].text, text, n) == 0) return true;
+        if (known[i].what != CONTROLS && strlen(known[i].text) == n && memcmp(known[i].text, text, n) == 0) return true;
     return false;
 }
 
+/* Tokens that the file types as text although they are known. */
+typedef struct mistyped {
+    int32_t first, n;
+} mistyped;
+
 /* A token that a merge makes is ordinary text ("</s>" may be HTML), so it keeps its type. */
-static void apply_known(ae_vocab *vocab, int32_t id)
+static void apply_known(ae_vocab *vocab, int32_t id, mistyped *wrong)
 {
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (!piece_is(vocab, id, known[i].text)) continue;
         if (vocab->flags[id] & AE_TOKEN_MERGED) return;
+        const bool html = strcmp(known[i].text, "</s>") == 0 && id != vocab->eos;
+        if (vocab->types[id] == AE_TOKEN_NORMAL && !html && !wrong->n++) wrong->first = id;
         vocab->types[id] = AE_TOKEN_CONTROL;
-        if (known[i].what == ENDS) vocab->flags[id] |= AE_TOKEN_EOG;
+        if (known[i].what != CONTROLS) vocab->flags[id] |= AE_TOKEN_EOG;
     }
     for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
         if (piece_is(vocab, id, shown[i]) && !(vocab->flags[id] & AE_TOKEN_MERGED)) vocab->types[id] = AE_TOKEN_USER;
@@ -70,7 +80,7 @@ static void apply_known(ae_vocab *vocab, int32_t id)
 
 /* Ids of the tokens whose presence changes what other tokens mean; -1: the vocabulary has no such token. */
 typedef struct landmarks {
-    int32_t ret, call, flush, end, tool_response, s;
+    int32_t ret, call, flush, end, plain_s, s;
 } landmarks;
 
 static void note_landmark(const ae_vocab *vocab, int32_t id, landmarks *l)
@@ -79,18 +89,41 @@ static void note_landmark(const ae_vocab *vocab, int32_t id, landmarks *l)
     if (piece_is(vocab, id, "<|call|>") || piece_is(vocab, id, "<|calls|>")) l->call = id;
     if (piece_is(vocab, id, "<|flush|>")) l->flush = id;
     if (piece_is(vocab, id, "<|end|>")) l->end = id;
-    if (piece_is(vocab, id, "<|tool_response>")) l->tool_response = id;
+    if (piece_is(vocab, id, "<|tool_response>") || piece_is(vocab, id, "<|plamo:eos|>")) l->plain_s = id;
     if (piece_is(vocab, id, "</s>")) l->s = id;
 }
 
-static void mark_known(ae_vocab *vocab)
+/* Finds the end of a turn, and of a message in the midst of one, by their texts. */
+static void find_ends(ae_vocab *vocab, int32_t id, size_t *best)
+{
+    for (size_t i = 0; i < *best; i++)
+        if (known[i].what == TURNS && piece_is(vocab, id, known[i].text)) {
+            vocab->eot = id;
+            *best = i;
+        }
+    if (vocab->eom < 0 && piece_is(vocab, id, "<|eom_id|>")) vocab->eom = id;
+}
+
+static void warn_mistyped(ae_vocab *vocab, const mistyped *wrong)
+{
+    uint32_t n;
+    if (!wrong->n || *vocab->warning) return;
+    const char *piece = ae_strings_get(&vocab->pieces, wrong->first, &n);
+    snprintf(vocab->warning, sizeof vocab->warning, "control tokens that the file types as text: %d, such as %d, %.*s; they "
+             "count as control tokens", wrong->n, wrong->first, (int)n, piece);
+}
+
+static mistyped mark_known(ae_vocab *vocab)
 {
     landmarks l = {-1, -1, -1, -1, -1, -1};
+    mistyped wrong = {-1, 0};
+    size_t best = vocab->eot < 0 ? sizeof known / sizeof known[0] : 0;
     for (int32_t id = 0; id < vocab->n_tokens; id++) {
         uint32_t n;
         const char *piece = ae_strings_get(&vocab->pieces, id, &n);
-        if (n < 4 || n > 40 || (piece[n - 1] != '>' && piece[n - 1] != ']')) continue; /* the shortest is "</s>" */
-        apply_known(vocab, id);
+        if (n < 4 || n > 40 || !strchr(">][", piece[n - 1])) continue; /* the shortest is "</s>" */
+        apply_known(vocab, id, &wrong);
+        if (vocab->flags[id] & AE_TOKEN_EOG) find_ends(vocab, id, &best);
         if (vocab->flags[id] & AE_TOKEN_EOG) note_landmark(vocab, id, &l);
     }
     /* Harmony and Solar end messages with <|end|>, and generations with the other tokens. */
@@ -98,10 +131,11 @@ static void mark_known(ae_vocab *vocab)
         vocab->flags[l.end] &= (uint8_t)~AE_TOKEN_EOG;
         vocab->types[l.end] = AE_TOKEN_USER;
     }
-    if (l.tool_response >= 0 && l.s >= 0 && l.s != vocab->eos) {
+    if (l.plain_s >= 0 && l.s >= 0 && l.s != vocab->eos) {
         vocab->flags[l.s] &= (uint8_t)~AE_TOKEN_EOG;
         vocab->types[l.s] = AE_TOKEN_NORMAL;
     }
+    return wrong;
 }
 
 /* ---- Ids and switches --------------------------------------------------------------------- */
@@ -348,13 +382,14 @@ int32_t ae_special_match(const ae_vocab *vocab, const ae_specials *set, const ch
 aerie_status ae_special_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
     AE_TRY(load_ids(vocab, gguf, error));
-    mark_known(vocab);
+    const mistyped wrong = mark_known(vocab);
     const int32_t ends[] = {vocab->eos, vocab->eot, vocab->eom};
     for (int i = 0; i < 3; i++) {
         if (ends[i] >= 0) vocab->flags[ends[i]] |= AE_TOKEN_EOG;
     }
     AE_TRY(mark_listed(vocab, gguf, "tokenizer.ggml.eos_token_ids", error));
     AE_TRY(mark_listed(vocab, gguf, "tokenizer.ggml.eos_token_id", error)); /* which others make a list, too */
+    warn_mistyped(vocab, &wrong);
     /* Text must never merge into a control token, including one that is known only by its text. */
     for (int32_t id = 0; vocab->order && id < vocab->n_tokens; id++) {
         if (vocab->types[id] == AE_TOKEN_CONTROL) vocab->order[id] = UINT32_MAX;
@@ -362,4 +397,31 @@ aerie_status ae_special_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     AE_TRY(mark_strip(vocab, gguf, error));
     AE_TRY(build_set(vocab, false, &vocab->user, error));
     return build_set(vocab, true, &vocab->special, error);
+}
+
+/* Returns the length of a marker at the beginning of text, such as "<start_of_turn>" or "[INST]"; 0: there is none. */
+static size_t marker(const char *text)
+{
+    enum { MOST = 40 };
+    const char close = *text == '<' ? '>' : *text == '[' ? ']' : '\0';
+    for (size_t n = 1; close && n < MOST && (unsigned char)text[n] > ' ' && !strchr("'\"{}", text[n]); n++)
+        if (text[n] == close) return n + 1;
+    return 0;
+}
+
+void ae_special_check_template(ae_vocab *vocab)
+{
+    const char *text = vocab->chat_template;
+    for (size_t n; text && *text && !*vocab->warning; text += n ? n : 1) {
+        n = marker(text);
+        const int32_t id = n ? ae_keys_find(vocab, text, n) : -1;
+        if (id < 0 || id >= vocab->n_tokens || vocab->types[id] != AE_TOKEN_NORMAL) continue;
+        ae_tokens tokens = {0};
+        bool whole = ae_vocab_encode(vocab, text, n, (ae_encode_options){.parse_special = true}, &tokens, NULL) != AERIE_OK;
+        for (size_t i = 0; i < tokens.n; i++) whole = whole || tokens.data[i] == id;
+        ae_tokens_free(&tokens);
+        if (!whole)
+            snprintf(vocab->warning, sizeof vocab->warning, "the chat template writes token %d, %.*s, but the file types it as "
+                     "text, so prompts have it in pieces", id, (int)n, text);
+    }
 }

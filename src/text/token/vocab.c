@@ -395,7 +395,9 @@ static aerie_status load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *erro
     AE_TRY(kinds[i].load(vocab, gguf, error));
     AE_TRY(ae_special_load(vocab, gguf, error));
     if (vocab->ugm || vocab->verbatim) AE_TRY(ae_vocab_build_trie(vocab, error));
-    return load_templates(vocab, gguf, error);
+    AE_TRY(load_templates(vocab, gguf, error));
+    ae_special_check_template(vocab);
+    return AERIE_OK;
 }
 
 /* Returns the number of tokens of a file whose tokenizer is unknown; 0: it does not say. */

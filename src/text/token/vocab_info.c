@@ -26,20 +26,25 @@ static int32_t find_control(const ae_vocab *vocab, const char *const *spellings,
 
 int32_t ae_vocab_special(const ae_vocab *vocab, const ae_gguf *gguf, aerie_special which)
 {
+    enum { MOST = 8 };
     static const struct {
-        const char *key, *spellings[4];
+        const char *key, *older, *spellings[MOST]; /* older: the key of files from before the present one; NULL: none */
     } others[] = {
-        [AERIE_SPECIAL_SEP] = {"tokenizer.ggml.seperator_token_id", {"[SEP]"}}, /* misspelled in files */
-        [AERIE_SPECIAL_FIM_PRE] = {"tokenizer.ggml.fim_pre_token_id",
-                                   {"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<PRE>"}},
-        [AERIE_SPECIAL_FIM_SUF] = {"tokenizer.ggml.fim_suf_token_id",
-                                   {"<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<SUF>"}},
-        [AERIE_SPECIAL_FIM_MID] = {"tokenizer.ggml.fim_mid_token_id",
-                                   {"<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<MID>"}},
-        [AERIE_SPECIAL_FIM_PAD] = {"tokenizer.ggml.fim_pad_token_id", {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>"}},
-        [AERIE_SPECIAL_FIM_REP] = {"tokenizer.ggml.fim_rep_token_id",
-                                   {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<reponame>"}},
-        [AERIE_SPECIAL_FIM_SEP] = {"tokenizer.ggml.fim_sep_token_id", {"<|file_sep|>"}},
+        [AERIE_SPECIAL_SEP] = {"tokenizer.ggml.seperator_token_id", NULL, {"[SEP]"}}, /* misspelled in files */
+        [AERIE_SPECIAL_FIM_PRE] = {"tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id",
+                                   {"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>",
+                                    "▁<PRE>", "<|code_prefix|>", "<|prefix|>"}},
+        [AERIE_SPECIAL_FIM_SUF] = {"tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id",
+                                   {"<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>",
+                                    "▁<SUF>", "<|code_suffix|>", "<|suffix|>"}},
+        [AERIE_SPECIAL_FIM_MID] = {"tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id",
+                                   {"<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>",
+                                    "▁<MID>", "<|code_middle|>", "<|middle|>"}},
+        [AERIE_SPECIAL_FIM_PAD] = {"tokenizer.ggml.fim_pad_token_id", NULL,
+                                   {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"}},
+        [AERIE_SPECIAL_FIM_REP] = {"tokenizer.ggml.fim_rep_token_id", NULL,
+                                   {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"}},
+        [AERIE_SPECIAL_FIM_SEP] = {"tokenizer.ggml.fim_sep_token_id", NULL, {"<|file_sep|>"}},
     };
     switch (which) {
     case AERIE_SPECIAL_BOS: return vocab->bos;
@@ -51,10 +56,12 @@ int32_t ae_vocab_special(const ae_vocab *vocab, const ae_gguf *gguf, aerie_speci
     default: break;
     }
     if ((size_t)which >= sizeof others / sizeof others[0] || !others[which].key) return -1;
-    uint32_t id = UINT32_MAX;
-    if (ae_gguf_get_u32(gguf, others[which].key, false, &id, NULL) == AERIE_OK && id < (uint32_t)vocab->n_tokens)
-        return (int32_t)id;
+    const char *const keys[] = {others[which].key, others[which].older};
+    for (int i = 0; i < 2 && keys[i]; i++) {
+        uint32_t id = UINT32_MAX;
+        if (ae_gguf_get_u32(gguf, keys[i], false, &id, NULL) == AERIE_OK && id < (uint32_t)vocab->n_tokens) return (int32_t)id;
+    }
     size_t n = 0;
-    while (n < 4 && others[which].spellings[n]) n++;
+    while (n < MOST && others[which].spellings[n]) n++;
     return find_control(vocab, others[which].spellings, n);
 }

@@ -157,6 +157,8 @@ aerie_status ae_plamo2_text(const ae_vocab *vocab, ae_lattice *lattice, const ch
 aerie_status ae_rwkv_text(const ae_vocab *vocab, const char *text, size_t n, ae_tokens *out, aerie_error *error);
 
 /* special.c */
+/* Warns of a marker of the chat template that text never becomes. Comes last, since it tokenizes. */
+void ae_special_check_template(ae_vocab *vocab);
 aerie_status ae_special_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error);
 /* Returns the longest of the set's tokens at text[0..n), or -1. */
 int32_t ae_special_match(const ae_vocab *vocab, const ae_specials *set, const char *text, size_t n);
