@@ -28,6 +28,14 @@ class File:
             f.seek(at)
             f.write(struct.pack(f"<{len(values)}{kind}", *values))
 
+    def set_tensor(self, name, values):
+        """Changes a tensor in the file itself."""
+        shape, old = self.tensors[name]
+        with open(self.path, "r+b") as f:
+            f.seek(f.read().index(old.tobytes()))
+            f.write(values.tobytes())
+        self.tensors[name] = shape, values
+
     def __getitem__(self, key):
         return self.keys[key]
 

@@ -24,6 +24,7 @@ from array import array
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from apart import File, LLAMA, common, experts, take_apart  # noqa: E402
 from encoder_classes import KIN  # noqa: E402
+from more_classes import MORE  # noqa: E402
 from old_classes import OLD  # noqa: E402
 from folders import changed, halves, joined, layers_of, read_gguf, rows_of, shaped, turned, usual_files, \
     write_folder, write_safetensors  # noqa: E402
@@ -958,7 +959,7 @@ def embedding_gemma(f):
     return config, tensors
 
 
-CASES = {**OLD, **KIN, "glm4moe": glm4v_moe, "gemma-embedding": embedding_gemma,
+CASES = {**OLD, **MORE, **KIN, "glm4moe": glm4v_moe, "gemma-embedding": embedding_gemma,
          "xverse": plain("XverseForCausalLM", True), "orion": plain("OrionForCausalLM"),
          "pangu-embedded": plain("PanguEmbeddedForCausalLM"), "deepseek": plain("DeepseekForCausalLM", True),
          "stablelm": plain("StableLmForCausalLM", layer_norm_eps=1e-5, use_qkv_bias=True), "apertus": apertus,
@@ -981,11 +982,12 @@ CASES = {**OLD, **KIN, "glm4moe": glm4v_moe, "gemma-embedding": embedding_gemma,
 # the published numbers are another function of the file's, so that rounding may differ
 ROUNDED = {"minimax-m3": ("norm",), "kimi-k3": ("ssm_a",), "bailingmoe3": ("ssm_a",), "plamo2": ("norm", "ssm_a"),
            "dots3note": ("norm",), "glm5-next": ("ssm_a",), "gemma-embedding": ("norm",), "qwen4exp": ("norm", "ssm_a"),
-           "mamba2": ("ssm_a",)}
+           "mamba2": ("ssm_a",), "step35": ("norm",), "muse-glimmer": ("norm",)}
 # whose own tensors the test adds to, so that the source's logits are others
 OTHER = ("talkie", "graniteswitch", "apertus", "exaone")
 HALVED = {"gpt2": ("transformer.h.1.attn.c_attn.bias", "transformer.ln_f.bias"),
           "phimoe": ("model.layers.2.self_attn.o_proj.bias",), "granite_swa": ("model.layers.4.self_attn.sinks",),
+          "mimo2": ("model.layers.2.self_attn.attention_sink_bias",), "step35": ("model.layers.3.moe.router_bias",),
           "laguna": ("model.layers.3.mlp.experts.e_score_correction_bias",)}
 ENCODERS = ("eurobert", "llama-embed", "gemma-embedding", *KIN)
 

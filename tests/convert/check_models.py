@@ -32,7 +32,7 @@ CONVERTED = ("arcee", "afmoe", "gemma", "chatglm", "hy_v3", "phi2", "olmo", "exa
              "gemma3n", "deepseek32", "glm-dsa", "mamba", "jamba", "qwen2vl", "qwen3vl", "qwen3vlmoe", "mistral4",
              "falcon-h1", "minimax-01", "kimi-linear", "hrm_text", "minimax-m3", "bailingmoe3", "deepseek4",
              "gpt2", "starcoder", "gptneox", "falcon", "bloom", "mamba2",
-             "granite_swa")
+             "granite_swa", "mimo2", "cohere2moe")
 witness.CASES.update({name: MORE[name] for name in CONVERTED})
 MAX_KL = 1e-5
 QUANTIZED = ["fp8:llama", "fp8:qwen3moe", "fp8:deepseek2", "mxfp4:gpt-oss-mxfp4"]
@@ -132,6 +132,10 @@ def ahead_of(f, state):
 SEEING = {"qwen2vl": "Qwen2VL", "qwen3vl": "Qwen3VL", "qwen3vlmoe": "Qwen3VLMoe", "minimax-m3": "MiniMaxM3VL"}
 
 
+# Text models without a class that can be saved: their published class.
+BARE = {"step35": "Step3p5ForCausalLM"}
+
+
 def whole_of(arch, config, state):
     """The published class, its configuration and the weights of its text half."""
     import transformers
@@ -188,7 +192,12 @@ def save_model(reference, folder, tokens, kind):
     missing = [name for name in missing if not any(part in name for part in unread)]
     if missing:
         raise KeyError(f"missing {missing[:6]}")
-    model.save_pretrained(folder)
+    if f.arch in BARE:
+        config.architectures = [BARE[f.arch]]
+        config.save_pretrained(folder)
+        save_file(state, os.path.join(folder, "model.safetensors"), {"format": "pt"})
+    else:
+        model.save_pretrained(folder)
     save_tokenizer(folder)
     if ahead:
         path = os.path.join(folder, "model.safetensors")
@@ -207,10 +216,10 @@ def differences(reference, converted):
         rows = [b.pop(name.replace("qkv", c), None) for c in "qkv"]
         if all(r is not None for r in rows):
             b[name] = np.concatenate(rows)
-    for name in [n for n in b if ".ffn_gate_up_exps." in n and n not in a]:  # which mkarch's file has as two
-        both = b.pop(name)
-        for part, half in zip(("gate", "up"), np.split(both, 2, axis=1)):
-            b[name.replace("gate_up", part)] = half
+    for one, other in ((a, b), (b, a)):  # which are one tensor in some files and two in others
+        for name in [n for n in one if ".ffn_gate_up_exps." in n and n not in other]:
+            for part, half in zip(("gate", "up"), np.split(one.pop(name), 2, axis=1)):
+                one[name.replace("gate_up", part)] = half
     plus_one = file.arch in ("minimax-m3", "gemma", "nemotron", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe",
                              "step35")
     wrong = []

@@ -77,6 +77,7 @@ enum {
     AE_ARCH_DENOISES = 1 << 10,  /* has a mask token, which stands for unknown tokens */
     AE_ARCH_DECIDES = 1 << 11,   /* has a decision head, and never MTP blocks */
     AE_ARCH_ENCODES = 1 << 12,   /* embeds texts and generates none: rows see each other */
+    AE_ARCH_EITHER_NORM = 1 << 13, /* layer norms, unless config.json has rms_norm_eps */
 };
 
 /* The activation of the architecture's feed-forward blocks. */
@@ -112,9 +113,9 @@ typedef struct ae_convert_arch {
 
 /* Returns row i of the table; NULL: there are no more. */
 const ae_convert_arch *ae_convert_arch_at(size_t i);
-/* The rows that are in archs_late.c and archs_old.c. */
-extern const ae_convert_arch ae_convert_late_archs[], ae_convert_old_archs[];
-extern const size_t ae_convert_n_late_archs, ae_convert_n_old_archs;
+/* The rows that are in archs_late.c, archs_old.c and archs_more.c. */
+extern const ae_convert_arch ae_convert_late_archs[], ae_convert_old_archs[], ae_convert_more_archs[];
+extern const size_t ae_convert_n_late_archs, ae_convert_n_old_archs, ae_convert_n_more_archs;
 extern const ae_convert_rule ae_convert_shared_rules[], ae_convert_global_rules[];
 extern const ae_convert_key ae_convert_shared_keys[], ae_convert_expert_keys[];
 
@@ -186,6 +187,8 @@ aerie_status ae_convert_tensors_hrm(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_begin_minimax_m3(ae_convert *c);
 aerie_status ae_convert_keys_minimax_m3(ae_convert_keys *k, const ae_convert *c);
 
+/* Renames the tensors "PLACE<n>." of MTP blocks to those of layers after the last one. */
+aerie_status ae_convert_rename_ahead(ae_convert *c, const char *place);
 aerie_status ae_convert_begin_deepseek4(ae_convert *c);
 aerie_status ae_convert_keys_deepseek4(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_deepseek4(ae_convert *c, uint32_t layer);
@@ -220,6 +223,17 @@ aerie_status ae_convert_keys_minicpm(ae_convert_keys *k, const ae_convert *c);
 /* Computes what configurations of mamba_ssm leave to the code. */
 aerie_status ae_convert_begin_mamba2(ae_convert *c);
 aerie_status ae_convert_keys_mamba2(ae_convert_keys *k, const ae_convert *c);
+
+/* windows.c */
+aerie_status ae_convert_begin_step35(ae_convert *c);
+aerie_status ae_convert_finish_step35(ae_convert *c);
+aerie_status ae_convert_keys_step35(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_begin_mimo2(ae_convert *c);
+aerie_status ae_convert_tensors_mimo2(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_keys_mimo2(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_keys_cohere2moe(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_keys_muse(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_muse(ae_convert *c, uint32_t layer);
 
 /* decision.c */
 extern const char ae_convert_systemone_clef[], ae_convert_systemone_openjev[];

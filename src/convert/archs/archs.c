@@ -1,5 +1,6 @@
 /* archs.c - the table of models that can be converted, and the names of tensors that they share (arch.h). Data only.
- * archs_late.c has the models with names or layers that few others have, archs_old.c those with tensors in other orders. */
+ * archs_late.c has the models with names or layers that few others have, archs_old.c those with tensors in other orders, and
+ * archs_more.c those whose layers differ from each other, and rare ones. */
 #include "convert/archs/rules.h"
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
@@ -650,8 +651,14 @@ static const ae_convert_arch archs[] = {
 
 const ae_convert_arch *ae_convert_arch_at(size_t i)
 {
-    const size_t n = sizeof archs / sizeof *archs, n_late = n + ae_convert_n_late_archs;
-    if (i < n) return &archs[i];
-    if (i < n_late) return &ae_convert_late_archs[i - n];
-    return i - n_late < ae_convert_n_old_archs ? &ae_convert_old_archs[i - n_late] : NULL;
+    const struct {
+        const ae_convert_arch *rows;
+        size_t n;
+    } tables[] = {{archs, sizeof archs / sizeof *archs}, {ae_convert_late_archs, ae_convert_n_late_archs},
+                  {ae_convert_old_archs, ae_convert_n_old_archs}, {ae_convert_more_archs, ae_convert_n_more_archs}};
+    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
+        if (i < tables[t].n) return &tables[t].rows[i];
+        i -= tables[t].n;
+    }
+    return NULL;
 }

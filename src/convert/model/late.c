@@ -239,9 +239,9 @@ static aerie_status part_rotations(ae_convert *c)
     return ae_convert_set_missing(c, "compress_rope_theta", json_real(160000));
 }
 
-/* Renames the tensors of MTP blocks to those of layers after the last one. */
-static aerie_status rename_ahead(ae_convert *c)
+aerie_status ae_convert_rename_ahead(ae_convert *c, const char *place)
 {
+    const size_t n_place = strlen(place);
     uint32_t n = 0;
     bool any = false;
     AE_TRY(ae_convert_need_u32(c, "num_hidden_layers", 1, AE_MAX_LAYERS, &n));
@@ -250,7 +250,9 @@ static aerie_status rename_ahead(ae_convert *c)
         int n_read = 0;
         char start[32];
         const char *name = c->entries[i].name;
-        if (sscanf(name, "mtp.%3u.%n", &block, &n_read) != 1 || !n_read) continue;
+        if (strncmp(name, place, n_place)) continue;
+        name += n_place;
+        if (sscanf(name, "%3u.%n", &block, &n_read) != 1 || !n_read) continue;
         snprintf(start, sizeof start, "layers.%u.", n + block);
         const size_t n_start = strlen(start), n_rest = strlen(name + n_read);
         char *copy = ae_arena_alloc(&c->arena, n_start + n_rest + 1, 1);
@@ -307,7 +309,7 @@ aerie_status ae_convert_begin_deepseek4(ae_convert *c)
         ae_convert_take(c, name);
     }
     if (scores && strcmp(scores, "sqrtsoftplus")) return fail_other(c, "scoring_func", "sqrtsoftplus");
-    AE_TRY(rename_ahead(c));
+    AE_TRY(ae_convert_rename_ahead(c, "mtp."));
     return part_rotations(c);
 }
 

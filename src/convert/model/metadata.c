@@ -51,8 +51,9 @@ static aerie_status put_epsilon(ae_convert_keys *k, const ae_convert *c)
         AE_TRY(ae_convert_real(c, value, names[i], 1e-30, 0.1, &eps));
         break;
     }
-    ae_convert_put_f32(k, c->arch->flags & AE_ARCH_LAYER_NORM ? "attention.layer_norm_epsilon"
-                                                              : "attention.layer_norm_rms_epsilon", eps);
+    const bool of_layers = c->arch->flags & AE_ARCH_LAYER_NORM ||
+                           (c->arch->flags & AE_ARCH_EITHER_NORM && !ae_convert_value(c, "rms_norm_eps"));
+    ae_convert_put_f32(k, of_layers ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", eps);
     return k->status;
 }
 

@@ -543,6 +543,7 @@ static bool is_ahead(const ae_convert *c, unsigned long layer)
 static bool is_unneeded(const ae_convert *c, const char *name, const ae_st_tensor *t)
 {
     static const char *const starts[] = {"vision_tower.", "visual.", "vision_model.", "vision_embedder.", "vision_projection.",
+                                         "vision_adapter.",
                                          "multi_modal_projector.", "audio_tower.", "embed_vision.", "embed_audio.",
                                          "connector.", "mlp1.", "patch_merge_mlp.", "mm_projector.", "aligner.", "image_",
                                          "linear_proj.", "vision_encoder.", "audio_encoder.", "mtp_layers.", "mlp_AR.",
