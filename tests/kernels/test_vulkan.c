@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -234,6 +235,72 @@ static void test_wide_grid(void **state)
     vulkan->free(device, x), vulkan->free_pinned(device, pinned);
 }
 
+/* ---- Models that share a device --------------------------------------------------------------------- */
+
+typedef struct user {
+    ae_gpu_device *d;
+    float sum;
+} user;
+
+/* Adds 1 to a float ROWS times, by launches and in the end by replays, while others do the same. */
+static void *add_up(void *arg)
+{
+    user *u = arg;
+    const uint32_t grid[3] = {1, 1, 1};
+    const float one = 1;
+    aerie_error error = {0};
+    ae_gpu_recording *r = NULL;
+    float *pinned = vulkan->alloc_pinned(u->d, 64), *x = vulkan->alloc(u->d, 64), *y = vulkan->alloc(u->d, 64);
+    const ae_gpu_axpy_args add = {.x = x, .y = y, .x_stride = 1, .y_stride = 1, .dim = 1, .a = 1};
+    bool ok = pinned && x && y && vulkan->fill(u->d, x, &one, sizeof one, &error) == AERIE_OK;
+    for (uint32_t i = 0; ok && i < ROWS - 20; i++) {
+        ok = vulkan->launch(u->d, AE_GPU_axpy_rows, grid, 0, &add, &error) == AERIE_OK;
+        if (ok && i % 100 == 0) ok = vulkan->sync(u->d, &error) == AERIE_OK;
+    }
+    ok = ok && vulkan->record_begin(u->d, &error) == AERIE_OK;
+    ok = ok && vulkan->launch(u->d, AE_GPU_axpy_rows, grid, 0, &add, &error) == AERIE_OK;
+    ok = ok && vulkan->record_end(u->d, &r, &error) == AERIE_OK;
+    for (int i = 0; ok && i < 20; i++) ok = vulkan->replay(u->d, r, &error) == AERIE_OK;
+    ok = ok && vulkan->copy_out(u->d, pinned, y, sizeof one, &error) == AERIE_OK;
+    ok = ok && vulkan->sync(u->d, &error) == AERIE_OK;
+    u->sum = ok ? *pinned : -1;
+    vulkan->recording_free(u->d, r);
+    vulkan->free(u->d, x), vulkan->free(u->d, y), vulkan->free_pinned(u->d, pinned);
+    return NULL;
+}
+
+/* Models on one device have their own memory and recordings, and share the queue, the pipelines and what is free. */
+static void test_shared(void **state)
+{
+    NEED_DEVICE;
+    enum { N_USERS = 3 };
+    user users[N_USERS];
+    pthread_t threads[N_USERS];
+    uint64_t before, after, total;
+    ae_gpu_facts facts_here;
+    for (int i = 0; i < N_USERS; i++) {
+        must(vulkan->open(0, &users[i].d, &facts_here, &error), &error);
+        assert_string_equal(facts_here.name, facts.name);
+        assert_true(users[i].d != device && users[i].d->shared == device->shared);
+    }
+    if (!device->has_budget) {
+        vulkan->memory_info(users[0].d, &before, &total);
+        void *x = vulkan->alloc(device, 5000000);
+        vulkan->memory_info(users[0].d, &after, &total);
+        assert_true(x && before - after == 5000000);
+        vulkan->free(device, x);
+        vulkan->memory_info(users[0].d, &after, &total);
+        assert_true(before == after);
+    }
+    for (int i = 0; i < N_USERS; i++) assert_int_equal(pthread_create(&threads[i], NULL, add_up, &users[i]), 0);
+    for (int i = 0; i < N_USERS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        if (users[i].sum != (float)ROWS) fail_msg("model %d: %g", i, (double)users[i].sum);
+        assert_true(users[i].d->pipelines[AE_GPU_axpy_rows] == device->shared->pipelines[AE_GPU_axpy_rows]);
+        vulkan->close(users[i].d);
+    }
+}
+
 /* ---- Failures --------------------------------------------------------------------------------------- */
 
 static PFN_vkAllocateMemory allocate_really;
@@ -368,6 +435,12 @@ static void test_lost(void **state)
     assert_non_null(strstr(error.text, "VK_ERROR_DEVICE_LOST"));
     assert_int_equal(vulkan->sync(device, &error), AERIE_ERROR_INTERNAL);
     vulkan->free(device, x);
+    user later = {0}; /* a model that is loaded then gets the device anew */
+    must(vulkan->open(0, &later.d, &(ae_gpu_facts){0}, &error), &error);
+    assert_true(later.d->shared != device->shared);
+    (void)add_up(&later);
+    assert_true(later.sum == (float)ROWS);
+    vulkan->close(later.d);
 }
 
 int main(void)
@@ -375,6 +448,7 @@ int main(void)
     const struct CMUnitTest plain[] = {cmocka_unit_test(test_exam), cmocka_unit_test(test_spirv)};
     const struct CMUnitTest on_device[] = {
         cmocka_unit_test(test_memory), cmocka_unit_test(test_queue), cmocka_unit_test(test_wide_grid),
+        cmocka_unit_test(test_shared),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_lacks), cmocka_unit_test(test_hang),
         cmocka_unit_test(test_lost),
     };

@@ -629,6 +629,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_every_call_of_passes),  cmocka_unit_test(test_a_lost_device),
         cmocka_unit_test(test_a_hang),                cmocka_unit_test(test_small_devices),
     };
+    test_hold_device(device);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make, drop);
 }

@@ -183,7 +183,7 @@ static bool find_device(void)
     aerie_error error = {0};
     device = said && *said ? said : "emu";
     const aerie_status status = ae_backend_open(&backend, device, "", &error);
-    if (status == AERIE_OK) ae_backend_close(backend);
+    if (status == AERIE_OK) test_hold_device(device), ae_backend_close(backend);
     else print_message("%s\n", error.text);
     if (status == AERIE_ERROR_UNSUPPORTED && getenv("AERIE_TEST_OPTIONAL")) return false;
     return status == AERIE_OK || (said && *said);

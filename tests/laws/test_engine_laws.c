@@ -156,7 +156,6 @@ static int make_models(void **state)
 static int drop_models(void **state)
 {
     (void)state;
-    rig_shared_close();
     for (size_t i = 0; i < N_MODELS; i++) {
         unlink(model_path(i));
         free(plains[i].rows);

@@ -206,91 +206,118 @@ static aerie_status create_layout(ae_gpu_device *d, aerie_error *error)
     return AERIE_OK;
 }
 
-static aerie_status set_up(ae_gpu_device *d, uint32_t i, facts *f, aerie_error *error)
+static aerie_status create_semaphore(ae_gpu_device *d, aerie_error *error)
 {
-    VkPhysicalDevice devices[AE_VK_MAX_DEVICES];
-    uint32_t n;
-    AE_TRY(ae_vk_devices(&d->library, devices, &n, error));
-    if (i >= n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "vulkan: there is no device %u", i);
-    d->physical = devices[i];
-    ask(&d->library, d->physical, f);
-    const char *missing = missing_of(f);
-    if (missing)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%.100s cannot be used: its Vulkan driver lacks %s; --device cpu runs "
-                       "on the processor", f->properties.properties.deviceName, missing);
-    const VkPhysicalDeviceLimits *limits = &f->properties.properties.limits;
-    memcpy(d->max_groups, limits->maxComputeWorkGroupCount, sizeof d->max_groups);
-    d->max_block = most_of(f);
-    d->floats = f->floats;
-    /* No limit for devices that are processors: a pass may take them minutes. */
-    d->limit = ae_gpu_limit(f->properties.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ? 0 : AE_GPU_LIMIT);
-    AE_TRY(find_family(d, f, error));
-    AE_TRY(find_types(d, error));
-    AE_TRY(create_device(d, error));
-    AE_TRY(create_layout(d, error));
-    AE_TRY(ae_vk_queue_create(d, error));
-    if (!d->mapped) AE_TRY(ae_vk_block_create(d, AE_VK_HOST, STAGING_BYTES, &d->staging, error));
-    return ae_vk_exam(d, f->properties.properties.deviceName, error);
+    const VkSemaphoreTypeCreateInfo timeline = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                                .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    const VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &timeline};
+    AE_VK_TRY(d->call.CreateSemaphore(d->device, &info, NULL, &d->semaphore), "vkCreateSemaphore", error);
+    return AERIE_OK;
 }
 
-static void describe(const ae_gpu_device *d, const facts *f, ae_gpu_facts *out)
+static void describe(const facts *f, ae_gpu_facts *out)
 {
     const VkPhysicalDeviceProperties *p = &f->properties.properties;
     const bool processor = p->deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     const int n = (int)strcspn(f->driver.driverInfo, "("); /* "Mesa 22.3.6 (LLVM 15.0.6)" */
-    snprintf(out->name, sizeof out->name, "%.60s, Vulkan %u.%u, driver %.*s%s", p->deviceName,
+    snprintf(out->name, sizeof out->name, "%.60s, Vulkan %u.%u, driver %.*s", p->deviceName,
              VK_API_VERSION_MAJOR(p->apiVersion) % 100, VK_API_VERSION_MINOR(p->apiVersion) % 1000,
-             n && f->driver.driverInfo[n - 1] == ' ' ? (n < 20 ? n - 1 : 20) : n < 20 ? n : 20, f->driver.driverInfo,
-             d->fma ? ", fma by doubles" : "");
+             n && f->driver.driverInfo[n - 1] == ' ' ? (n < 20 ? n - 1 : 20) : n < 20 ? n : 20, f->driver.driverInfo);
     out->n_multiprocessors = processor ? 1 : MULTIPROCESSORS;
     out->max_shared_bytes = MOST_SHARED;
-    out->max_block = ae_vk_max_block(d);
     out->single_queries = true;
     out->narrow_codes = true;
 }
 
-void ae_vk_close(ae_gpu_device *d)
+aerie_status ae_vk_set_up(ae_vk_shared *s, uint32_t i, aerie_error *error)
 {
-    if (!d) return;
-    const ae_vk_calls *vk = &d->call;
-    const bool opened = d->device && vk->DeviceWaitIdle, stuck = opened && !ae_vk_comes_back(d);
-    if (opened && !stuck) {
-        (void)vk->DeviceWaitIdle(d->device);
+    VkPhysicalDevice devices[AE_VK_MAX_DEVICES];
+    ae_gpu_device *d = &s->common;
+    facts f;
+    uint32_t n;
+    AE_TRY(ae_vk_library_load(&d->library, error));
+    AE_TRY(ae_vk_devices(&d->library, devices, &n, error));
+    if (i >= n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "vulkan: there is no device %u", i);
+    d->physical = devices[i];
+    ask(&d->library, d->physical, &f);
+    const char *missing = missing_of(&f);
+    if (missing)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%.100s cannot be used: its Vulkan driver lacks %s; --device cpu runs "
+                       "on the processor", f.properties.properties.deviceName, missing);
+    const VkPhysicalDeviceLimits *limits = &f.properties.properties.limits;
+    memcpy(d->max_groups, limits->maxComputeWorkGroupCount, sizeof d->max_groups);
+    d->max_block = most_of(&f);
+    d->floats = f.floats;
+    /* No limit for devices that are processors: a pass may take them minutes. */
+    d->limit = f.properties.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ? 0 : AE_GPU_LIMIT;
+    AE_TRY(find_family(d, &f, error));
+    AE_TRY(find_types(d, error));
+    AE_TRY(create_device(d, error));
+    AE_TRY(create_layout(d, error));
+    AE_TRY(create_semaphore(d, error));
+    describe(&f, &s->facts);
+    s->facts.max_block = ae_vk_max_block(d);
+    return AERIE_OK;
+}
+
+/* ---- Users ------------------------------------------------------------------------------------------ */
+
+bool ae_vk_user_destroy(ae_gpu_device *d)
+{
+    ae_vk_settle(d);
+    const bool stuck = !ae_vk_comes_back(d);
+    uint64_t n_used = 0;
+    for (size_t i = 0; i < d->blocks.n; i++) n_used += d->blocks.block[i].n;
+    if (!stuck) {
         ae_vk_recordings_free(d);
-        for (uint32_t i = 0; i < AE_GPU_N_KERNELS; i++)
-            if (d->pipelines[i]) vk->DestroyPipeline(d->device, d->pipelines[i], NULL);
-        if (d->layout) vk->DestroyPipelineLayout(d->device, d->layout, NULL);
         ae_vk_block_destroy(d, &d->staging);
         ae_vk_queue_destroy(d);
         for (size_t i = 0; i < d->blocks.n; i++) ae_vk_block_destroy(d, &d->blocks.block[i]);
         for (size_t i = 0; i < d->pinned.n; i++) ae_vk_block_destroy(d, &d->pinned.block[i]);
-        vk->DestroyDevice(d->device, NULL);
+        atomic_fetch_sub(&d->shared->n_used, n_used);
     }
-    if (!stuck) ae_vk_library_release(&d->library);
     ae_free(d->blocks.block);
     ae_free(d->pinned.block);
     pthread_mutex_destroy(&d->mutex);
     pthread_mutex_destroy(&d->fill_mutex);
     ae_free(d);
+    return !stuck;
+}
+
+aerie_status ae_vk_user_create(ae_vk_shared *s, ae_gpu_device **out, aerie_error *error)
+{
+    *out = NULL;
+    ae_gpu_device *d = ae_alloc(1, sizeof *d);
+    if (!d) return ae_fail_memory(error, "a Vulkan device", sizeof *d);
+    *d = s->common;
+    d->shared = s;
+    d->limit = ae_gpu_limit(s->common.limit);
+    pthread_mutex_init(&d->mutex, NULL);
+    pthread_mutex_init(&d->fill_mutex, NULL);
+    aerie_status status = ae_vk_queue_create(d, error);
+    if (status == AERIE_OK && !d->mapped) status = ae_vk_block_create(d, AE_VK_HOST, STAGING_BYTES, &d->staging, error);
+    if (status == AERIE_OK) *out = d;
+    else (void)ae_vk_user_destroy(d);
+    return status;
 }
 
 aerie_status ae_vk_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *facts_out, aerie_error *error)
 {
-    facts f;
+    ae_vk_shared *s;
     *out = NULL;
-    ae_gpu_device *d = ae_alloc(1, sizeof *d);
-    if (!d) return ae_fail_memory(error, "a Vulkan device", sizeof *d);
-    pthread_mutex_init(&d->mutex, NULL);
-    pthread_mutex_init(&d->fill_mutex, NULL);
-    aerie_status status = ae_vk_library_load(&d->library, error);
-    if (status == AERIE_OK) status = set_up(d, i, &f, error);
-    if (status != AERIE_OK) {
-        ae_vk_close(d);
-        return status;
-    }
-    describe(d, &f, facts_out);
-    *out = d;
-    return AERIE_OK;
+    AE_TRY(ae_vk_shared_get(i, &s, error));
+    *facts_out = s->facts;
+    const aerie_status status = ae_vk_user_create(s, out, error);
+    if (status != AERIE_OK) ae_vk_shared_release(s);
+    return status;
+}
+
+/* What a hanging device may still use stays, and so does the device. */
+void ae_vk_close(ae_gpu_device *d)
+{
+    if (!d) return;
+    ae_vk_shared *s = d->shared;
+    if (ae_vk_user_destroy(d)) ae_vk_shared_release(s);
 }
 
 #endif

@@ -131,7 +131,9 @@ static aerie_status fill_run(ae_gpu_device *d, aerie_error *error)
                                  .pCommandBuffers = &d->fill_commands};
     AE_VK_TRY(vk->ResetFences(d->device, 1, &d->fill_fence), "vkResetFences", error);
     pthread_mutex_lock(&d->mutex);
+    pthread_mutex_lock(&d->shared->mutex);
     const VkResult result = vk->QueueSubmit(d->queue, 1, &submit, d->fill_fence);
+    pthread_mutex_unlock(&d->shared->mutex);
     const aerie_status status = result == VK_SUCCESS ? AERIE_OK : ae_vk_lose(d, result, "vkQueueSubmit", error);
     pthread_mutex_unlock(&d->mutex);
     if (status != AERIE_OK) return status;
@@ -219,9 +221,7 @@ void ae_vk_memory_info(ae_gpu_device *d, uint64_t *n_free, uint64_t *n_total)
                                            .pNext = d->has_budget ? &budget : NULL};
     d->library.GetPhysicalDeviceMemoryProperties2(d->physical, &p);
     *n_total = d->heap_bytes;
-    pthread_mutex_lock(&d->mutex);
-    const uint64_t used = d->n_used;
-    pthread_mutex_unlock(&d->mutex);
+    const uint64_t used = atomic_load(&d->shared->n_used);
     *n_free = used < d->heap_bytes ? d->heap_bytes - used : 0;
     if (!d->has_budget) return;
     const uint64_t most = budget.heapBudget[d->heap], in_use = budget.heapUsage[d->heap];
@@ -237,7 +237,7 @@ static void *take(ae_gpu_device *d, uint32_t kind, ae_vk_blocks *blocks, size_t 
     const bool ok = pinned || zero_block(d, &b) == AERIE_OK;
     pthread_mutex_lock(&d->mutex);
     const bool stuck = !ok && ae_vk_is_stuck(d), added = (ok || stuck) && blocks_add(blocks, &b, pinned);
-    if (ok && added && !pinned) d->n_used += b.n;
+    if (ok && added && !pinned) atomic_fetch_add(&d->shared->n_used, b.n);
     pthread_mutex_unlock(&d->mutex);
     if (ok && added) return pinned ? b.host : (void *)(uintptr_t)b.address;
     if (!stuck) ae_vk_block_destroy(d, &b);
@@ -251,7 +251,8 @@ static void give(ae_gpu_device *d, ae_vk_blocks *blocks, void *memory, bool pinn
     if (!memory) return;
     pthread_mutex_lock(&d->mutex);
     (void)ae_vk_drain(d, NULL);
-    if (!ae_vk_is_stuck(d) && blocks_take(blocks, (uint64_t)(uintptr_t)memory, pinned, &b) && !pinned) d->n_used -= b.n;
+    if (!ae_vk_is_stuck(d) && blocks_take(blocks, (uint64_t)(uintptr_t)memory, pinned, &b) && !pinned)
+        atomic_fetch_sub(&d->shared->n_used, b.n);
     pthread_mutex_unlock(&d->mutex);
     ae_vk_block_destroy(d, &b);
 }

@@ -225,7 +225,7 @@ aerie_status ae_vk_pipeline_create(ae_gpu_device *d, const ae_vk_variant *varian
 
 static aerie_status launch(ae_gpu_device *d, uint32_t i, const uint32_t grid[3], const void *args, aerie_error *error)
 {
-    if (!d->pipelines[i]) AE_TRY(ae_vk_pipeline_create(d, &kernels[i].variant, &d->pipelines[i], error));
+    if (!d->pipelines[i]) AE_TRY(ae_vk_shared_pipeline(d, i, &kernels[i].variant, &d->pipelines[i], error));
     return ae_vk_dispatch(d, d->pipelines[i], grid, args, kernels[i].n_args, error);
 }
 

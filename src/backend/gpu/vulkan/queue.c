@@ -19,6 +19,7 @@ aerie_status ae_vk_lose(ae_gpu_device *d, VkResult result, const char *call, aer
     aerie_error why = {0};
     const aerie_status status = ae_vk_fail(result, call, &why);
     if (result == VK_ERROR_DEVICE_LOST && d->fault.status == AERIE_OK) d->fault = why;
+    if (result == VK_ERROR_DEVICE_LOST) atomic_store(&d->shared->is_dead, true);
     if (error) *error = why;
     return status;
 }
@@ -52,16 +53,12 @@ aerie_status ae_vk_queue_create(ae_gpu_device *d, aerie_error *error)
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
                                           .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
                                           .queueFamilyIndex = d->family};
-    const VkSemaphoreTypeCreateInfo timeline = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
-                                                .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
-    const VkSemaphoreCreateInfo semaphore = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &timeline};
     const VkQueryPoolCreateInfo queries = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
                                            .queryType = VK_QUERY_TYPE_TIMESTAMP, .queryCount = AE_GPU_MARKS};
     const VkFenceCreateInfo fence = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO,
                                      .flags = VK_FENCE_CREATE_SIGNALED_BIT}; /* no fill is under way */
     AE_VK_TRY(vk->CreateCommandPool(d->device, &pool, NULL, &d->pool), "vkCreateCommandPool", error);
     AE_VK_TRY(vk->CreateCommandPool(d->device, &pool, NULL, &d->fill_pool), "vkCreateCommandPool", error);
-    AE_VK_TRY(vk->CreateSemaphore(d->device, &semaphore, NULL, &d->semaphore), "vkCreateSemaphore", error);
     AE_VK_TRY(vk->CreateFence(d->device, &fence, NULL, &d->fill_fence), "vkCreateFence", error);
     if (d->tick > 0)
         AE_VK_TRY(vk->CreateQueryPool(d->device, &queries, NULL, &d->queries), "vkCreateQueryPool", error);
@@ -79,7 +76,6 @@ void ae_vk_queue_destroy(ae_gpu_device *d)
     for (uint32_t i = 0; i < AE_VK_BATCHES; i++) ae_vk_block_destroy(d, &d->batches[i].args);
     if (d->queries) vk->DestroyQueryPool(d->device, d->queries, NULL);
     if (d->fill_fence) vk->DestroyFence(d->device, d->fill_fence, NULL);
-    if (d->semaphore) vk->DestroySemaphore(d->device, d->semaphore, NULL);
     if (d->fill_pool) vk->DestroyCommandPool(d->device, d->fill_pool, NULL);
     if (d->pool) vk->DestroyCommandPool(d->device, d->pool, NULL);
 }
@@ -100,6 +96,7 @@ static uint64_t progress_of(ae_gpu_device *d)
 static aerie_status give_up(ae_gpu_device *d, aerie_error *error)
 {
     d->hung = true;
+    atomic_store(&d->shared->is_dead, true);
     if (d->fault.status == AERIE_OK) ae_gpu_hung(d->limit, &d->fault);
     return check_alive(d, error);
 }
@@ -148,17 +145,26 @@ bool ae_vk_comes_back(ae_gpu_device *d)
     return true;
 }
 
+void ae_vk_settle(ae_gpu_device *d)
+{
+    if (!d->hung) (void)wait_for(d, d->submitted, NULL);
+}
+
 /* Submits commands; when they are done the semaphore has the value d->submitted. */
 static aerie_status submit(ae_gpu_device *d, VkCommandBuffer commands, aerie_error *error)
 {
-    const uint64_t value = d->submitted + 1;
+    ae_vk_shared *s = d->shared;
+    uint64_t value;
     const VkTimelineSemaphoreSubmitInfo timeline = {.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
                                                     .signalSemaphoreValueCount = 1, .pSignalSemaphoreValues = &value};
     const VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .pNext = &timeline, .commandBufferCount = 1,
                                .pCommandBuffers = &commands, .signalSemaphoreCount = 1, .pSignalSemaphores = &d->semaphore};
-    TRY_LIVE(d, d->call.QueueSubmit(d->queue, 1, &info, VK_NULL_HANDLE), "vkQueueSubmit", error);
-    d->submitted = value;
-    return AERIE_OK;
+    pthread_mutex_lock(&s->mutex); /* values must rise in the order of the queue */
+    value = s->submitted + 1;
+    const VkResult result = d->call.QueueSubmit(d->queue, 1, &info, VK_NULL_HANDLE);
+    if (result == VK_SUCCESS) s->submitted = d->submitted = value;
+    pthread_mutex_unlock(&s->mutex);
+    return result == VK_SUCCESS ? AERIE_OK : ae_vk_lose(d, result, "vkQueueSubmit", error);
 }
 
 /* Submits the batch, if it is open. */

@@ -1,9 +1,13 @@
 /* vulkan.h - inside the driver "vulkan": the loaded library, a device, its blocks of memory, its queue, its pipelines.
  *
- * library.c loads the library and lists physical devices, device.c opens one, memory.c has its memory, queue.c its queue,
- * pipeline.c the shaders, spirv.c what is added to them, exam.c the comparison with the processor. Any thread may call the
- * driver; a device's mutex covers all that changes after it is opened. A device that hangs is given up (limit.h): memory that
- * it may still use stays in the device's lists until it is closed, and is never freed if it still hangs then.
+ * library.c loads the library and lists physical devices, device.c opens one, shared.c lets models share it, memory.c has its
+ * memory, queue.c its queue, pipeline.c the shaders, spirv.c what is added to them, exam.c the comparison with the processor.
+ *
+ * An ae_gpu_device is what one model has of a device: memory, batches, recordings, marks. Vulkan's device, its queue and its
+ * pipelines belong to an ae_vk_shared, which all models on that device use, so that each shader is compiled once. Any thread
+ * may call the driver; the mutex of an ae_gpu_device covers all that changes after it is opened, that of the ae_vk_shared the
+ * queue; it is taken last. A device that hangs is given up (limit.h): memory that it may still use stays in the lists until the
+ * ae_gpu_device is closed, and is never freed if it still hangs then.
  */
 #ifndef AE_BACKEND_GPU_VULKAN_VULKAN_H
 #define AE_BACKEND_GPU_VULKAN_VULKAN_H
@@ -17,6 +21,7 @@
 
 #define VK_NO_PROTOTYPES
 #include <pthread.h>
+#include <stdatomic.h>
 #include <vulkan/vulkan_core.h>
 
 #include "backend/gpu/kernels/list.h"
@@ -105,8 +110,12 @@ struct ae_gpu_recording {
 
 enum { AE_VK_LOCAL, AE_VK_HOST, AE_VK_ARGS, AE_VK_KINDS }; /* kinds of memory */
 
+typedef struct ae_vk_shared ae_vk_shared;
+
 struct ae_gpu_device {
-    ae_vk_library library; /* owned */
+    ae_vk_shared *shared;  /* NULL: the handles are the caller's (tests) */
+    /* Handles and facts, the same for all that share the device, which owns them: */
+    ae_vk_library library;
     ae_vk_calls call;
     VkPhysicalDevice physical;
     VkDevice device;
@@ -122,19 +131,18 @@ struct ae_gpu_device {
     VkPhysicalDeviceFloatControlsProperties floats;
     uint32_t fma, div;           /* specialization constants of the shaders, which the examination chose */
     VkPipelineLayout layout;
+    VkSemaphore semaphore;       /* counts submissions to the queue that are done */
 
-    pthread_mutex_t mutex;       /* protects the fields below and the queue */
+    pthread_mutex_t mutex;       /* protects the fields below */
     ae_vk_blocks blocks, pinned;
-    uint64_t n_used;             /* bytes of device memory */
     VkCommandPool pool;
     ae_vk_batch batches[AE_VK_BATCHES];
     uint32_t batch;              /* the open batch, or the next one */
-    VkSemaphore semaphore;
-    uint64_t submitted;          /* the semaphore has this value when everything submitted is done */
+    uint64_t submitted;          /* the semaphore has this value when everything that this model submitted is done */
     ae_gpu_recording *recording; /* under way */
     VkQueryPool queries;         /* VK_NULL_HANDLE: no timestamps */
     double marks[AE_GPU_MARKS];  /* times in seconds, if there are no timestamps */
-    VkPipeline pipelines[AE_GPU_N_KERNELS + 1]; /* created when they are first launched */
+    VkPipeline pipelines[AE_GPU_N_KERNELS + 1]; /* those of `shared` that this model has launched */
     aerie_error fault;           /* if its status is not OK, the device is lost; says why */
     double limit;                /* longest wait in seconds; 0: no limit (limit.h) */
     bool hung;                   /* a wait exceeded the limit; the device is treated as faulty */
@@ -147,18 +155,55 @@ struct ae_gpu_device {
     ae_vk_block staging;         /* a buffer for devices whose memory is not mapped; else empty */
 };
 
+/* An opened device, which is closed when its last user is. */
+struct ae_vk_shared {
+    ae_gpu_device common;        /* what each user begins as */
+    ae_gpu_facts facts;
+    char key[128];               /* which device, and the environment's settings that are part of `common` */
+    uint32_t n_users;            /* protected by the lock of the list, as is `next` */
+    ae_vk_shared *next;
+    atomic_bool is_dead;         /* it was lost or given up: who comes later opens another */
+    atomic_uint_fast64_t n_used; /* bytes of device memory */
+
+    pthread_mutex_t mutex;       /* protects the queue and `submitted` */
+    uint64_t submitted;          /* the semaphore has this value when everything submitted is done */
+    pthread_mutex_t compiling;   /* protects `pipelines`; a model that has its pipelines need not wait for it */
+    VkPipeline pipelines[AE_GPU_N_KERNELS + 1]; /* created when they are first launched */
+};
+
 #define AE_VK_TRY(call, name, error)                                    \
     do {                                                                \
         const VkResult vk_result = (call);                              \
         if (vk_result != VK_SUCCESS) return ae_vk_fail(vk_result, name, error); \
     } while (0)
 
-/* Marks the device as lost if the result says so. Returns the failure in any case. */
+/* Marks the device as lost, for all that share it, if the result says so. Returns the failure in any case. */
 aerie_status ae_vk_lose(ae_gpu_device *d, VkResult result, const char *call, aerie_error *error);
+
+/* Values of a shader's specialization constants (shaders/common.glsl). */
+typedef struct ae_vk_variant {
+    const char *shader; /* its name, "product" */
+    uint32_t kind, size, slots;
+} ae_vk_variant;
 
 /* device.c */
 aerie_status ae_vk_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *facts, aerie_error *error);
 void ae_vk_close(ae_gpu_device *d);
+/* Opens Vulkan's device i, and fills s->common and the facts that need no examination. The caller destroys *s in any case. */
+aerie_status ae_vk_set_up(ae_vk_shared *s, uint32_t i, aerie_error *error);
+/* Makes a user of the device, which has its handles. */
+aerie_status ae_vk_user_create(ae_vk_shared *s, ae_gpu_device **out, aerie_error *error);
+/* Returns false if the device still uses what the user has, which is not freed then. */
+bool ae_vk_user_destroy(ae_gpu_device *d);
+
+/* shared.c */
+/* Returns device i with one more user: opens and examines it if no other model uses it. */
+aerie_status ae_vk_shared_get(uint32_t i, ae_vk_shared **out, aerie_error *error);
+/* Ends a use; the last one closes the device. */
+void ae_vk_shared_release(ae_vk_shared *s);
+/* Returns the pipeline of kernel i, compiled when it is first asked for. */
+aerie_status ae_vk_shared_pipeline(ae_gpu_device *d, uint32_t i, const ae_vk_variant *variant, VkPipeline *out,
+                                   aerie_error *error);
 
 /* memory.c */
 /* Returns the largest size of a block, in bytes. */
@@ -177,8 +222,10 @@ aerie_status ae_vk_fill(ae_gpu_device *d, void *to, const void *host, size_t n, 
 /* queue.c */
 aerie_status ae_vk_queue_create(ae_gpu_device *d, aerie_error *error);
 void ae_vk_queue_destroy(ae_gpu_device *d);
-/* Waits until the queue is empty. The caller holds the mutex. */
+/* Waits until all that the model has submitted is done. The caller holds the mutex. */
 aerie_status ae_vk_drain(ae_gpu_device *d, aerie_error *error);
+/* The same before closing, also if the device is lost; leaves out what was not submitted. */
+void ae_vk_settle(ae_gpu_device *d);
 /* Returns whether a device that was given up may still use its memory. The caller holds the mutex. */
 bool ae_vk_is_stuck(ae_gpu_device *d);
 /* Waits once more, before closing, for a device that was given up. Returns false if it still hangs; then nothing may be
@@ -207,12 +254,6 @@ void ae_vk_recording_free(ae_gpu_device *d, ae_gpu_recording *r);
 void ae_vk_recordings_free(ae_gpu_device *d);
 
 /* pipeline.c */
-/* Values of a shader's specialization constants (shaders/common.glsl). */
-typedef struct ae_vk_variant {
-    const char *shader; /* its name, "product" */
-    uint32_t kind, size, slots;
-} ae_vk_variant;
-
 /* Returns the name and the shader of kernel i of AE_GPU_KERNELS; NULL: the driver lacks it. */
 const char *ae_vk_kernel(uint32_t i, const ae_vk_variant **variant);
 aerie_status ae_vk_pipeline_create(ae_gpu_device *d, const ae_vk_variant *variant, VkPipeline *out, aerie_error *error);
