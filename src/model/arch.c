@@ -89,9 +89,10 @@ static const ae_arch archs[] = {
      .qk_norm_optional = true, .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_COUNT},
     /* DeepSeek, and other models with DeepSeek's experts */
     {.name = "deepseek", .experts = EXPERTS, .shared = AE_SHARED_COUNT},
-    /* V2, V3, R1, Kimi K2, and GLM-4.7-Flash, whose early files do not name the function that chooses experts */
-    {.name = "deepseek2", .mla = true, .temperature = true, .experts = EXPERTS, .sigmoid_vocab = 154880,
-     .shared = AE_SHARED_COUNT},
+    /* V2, V3, R1, Kimi K2, and GLM-4.7-Flash, whose early files do not name the function that chooses experts; Youtu, which has
+     * no experts */
+    {.name = "deepseek2", .mla = true, .temperature = true, .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX,
+     .sigmoid_vocab = 154880, .shared = AE_SHARED_COUNT},
     {.name = "deepseek32", .mla = true, .index = true, .index_neox = true, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
     {.name = "glm-dsa", .mla = true, .index = true, .index_types = true, .experts = AE_EXPERTS_ALWAYS,
      .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_COUNT},

@@ -982,9 +982,9 @@ CASES = {**OLD, **MORE, **KIN, "glm4moe": glm4v_moe, "gemma-embedding": embeddin
 # the published numbers are another function of the file's, so that rounding may differ
 ROUNDED = {"minimax-m3": ("norm",), "kimi-k3": ("ssm_a",), "bailingmoe3": ("ssm_a",), "plamo2": ("norm", "ssm_a"),
            "dots3note": ("norm",), "glm5-next": ("ssm_a",), "gemma-embedding": ("norm",), "qwen4exp": ("norm", "ssm_a"),
-           "mamba2": ("ssm_a",), "step35": ("norm",), "muse-glimmer": ("norm",)}
+           "mamba2": ("ssm_a",), "granitehybrid": ("ssm_a",), "step35": ("norm",), "muse-glimmer": ("norm",)}
 # whose own tensors the test adds to, so that the source's logits are others
-OTHER = ("talkie", "graniteswitch", "apertus", "exaone")
+OTHER = ("talkie", "graniteswitch", "apertus", "exaone", "exaone4", "deci", "deepseek2-lite dense", "bailingmoe2 sarvam")
 HALVED = {"gpt2": ("transformer.h.1.attn.c_attn.bias", "transformer.ln_f.bias"),
           "phimoe": ("model.layers.2.self_attn.o_proj.bias",), "granite_swa": ("model.layers.4.self_attn.sinks",),
           "mimo2": ("model.layers.2.self_attn.attention_sink_bias",), "step35": ("model.layers.3.moe.router_bias",),

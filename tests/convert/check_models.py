@@ -32,7 +32,7 @@ CONVERTED = ("arcee", "afmoe", "gemma", "chatglm", "hy_v3", "phi2", "olmo", "exa
              "gemma3n", "deepseek32", "glm-dsa", "mamba", "jamba", "qwen2vl", "qwen3vl", "qwen3vlmoe", "mistral4",
              "falcon-h1", "minimax-01", "kimi-linear", "hrm_text", "minimax-m3", "bailingmoe3", "deepseek4",
              "gpt2", "starcoder", "gptneox", "falcon", "bloom", "mamba2",
-             "granite_swa", "mimo2", "cohere2moe")
+             "granite_swa", "mimo2", "cohere2moe", "dbrx", "stablelm")
 witness.CASES.update({name: MORE[name] for name in CONVERTED})
 MAX_KL = 1e-5
 QUANTIZED = ["fp8:llama", "fp8:qwen3moe", "fp8:deepseek2", "mxfp4:gpt-oss-mxfp4"]

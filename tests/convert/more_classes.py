@@ -1,11 +1,14 @@
 """Folders of models whose layers differ from each other, and of rare ones. For check_classes.py."""
+import json
 import os
 import sys
 from array import array
+from base64 import b64encode
+from math import log
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from apart import common, experts, take_apart  # noqa: E402
-from folders import changed, halves  # noqa: E402
+from folders import byte_letters, changed, halves, joined, layers_of, rows_of, shaped, turned  # noqa: E402
 
 AHEAD = {f"nextn.{x}": x for x in ("eh_proj", "enorm", "hnorm")}
 
@@ -140,5 +143,333 @@ def muse(f):
     return {"architectures": ["MuseGlimmerForConditionalGeneration"], "text_config": text, "vision_config": {}}, tensors
 
 
-MORE = {"step35": step35_llama3, "step35-mtp": step35, "mimo2": mimo2, "mimo2-mtp": mimo2, "mimo2-fused": mimo2,
+def bamba(f):
+    """granitehybrid without factors, which rotates half of each head."""
+    for key, value in (("embedding_scale", 1.0), ("residual_scale", 1.0), ("logit_scale", 1.0), ("attention.scale", 0.25)):
+        f.set_numbers(key, [value], is_list=False)
+    f.set_numbers("rope.scaling.finetuned", [True], "?", is_list=False)
+    f.set_numbers("rope.dimension_count", [8], "I", is_list=False)
+    kv, heads = f["attention.head_count_kv"], f["ssm.time_step_rank"]
+
+    def change(out, at, t, i):
+        if kv[i]:
+            t["attn_q.weight"] = halves(t["attn_q.weight"], 4, 8)
+            t["attn_k.weight"] = halves(t["attn_k.weight"], 2, 8)
+            return
+        out[at + "mamba.A_log"] = shaped(changed(t.pop("ssm_a"), lambda x: log(-x)), heads)
+        out[at + "mamba.D"] = shaped(t.pop("ssm_d"), heads)
+        out[at + "mamba.norm.weight"] = shaped(t.pop("ssm_norm.weight"), f["ssm.inner_size"])
+        w = t.pop("ssm_conv1d.weight")
+        out[at + "mamba.conv1d.weight"] = shaped(w, w[0][0], 1, w[0][1])
+        out[at + "mamba.dt_bias"] = t.pop("ssm_dt.bias")
+    layer = {"ffn_norm": "pre_ff_layernorm", "ssm_in": "mamba.in_proj", "ssm_conv1d": "mamba.conv1d",
+             "ssm_out": "mamba.out_proj", **{f"ffn_{x}": f"feed_forward.{x}_proj" for x in ("gate", "up", "down")}}
+    config = common(f, "BambaForCausalLM", num_key_value_heads=2, attn_layer_indices=[i for i, n in enumerate(kv) if n],
+                    attn_rotary_emb=8, mamba_n_heads=heads, mamba_d_head=f["ssm.inner_size"] // heads,
+                    mamba_d_state=f["ssm.state_size"], mamba_n_groups=f["ssm.group_count"], mamba_d_conv=4, mamba_expand=2,
+                    time_step_limit=[0.0, 1e38])
+    return config, take_apart(f, layer, {"output_norm": "model.final_layernorm"}, change=change)
+
+
+def bailing(f):
+    n, n_kv = f["attention.head_count"], f["attention.head_count_kv"]
+
+    def change(out, at, t, _):
+        q, k, v = (t.pop(f"attn_{x}.weight") for x in "qkv")
+        out[at + "attention.query_key_value.weight"] = joined(halves(q, n), halves(k, n_kv), v)
+        experts(out, at + "mlp.experts", t)
+    layer = {"attn_output": "attention.dense", **{f"ffn_{x}_shexp": f"mlp.shared_experts.{x}_proj" for x in ("gate", "up",
+                                                                                                         "down")}}
+    config = common(f, "BailingMoeForCausalLM", num_shared_experts=2, norm_topk_prob=True, norm_head=False, norm_softmax=False,
+                    routed_scaling_factor=f["expert_weights_scale"], first_k_dense_replace=0, use_bias=False)
+    return config, take_apart(f, layer, {"token_embd": "model.word_embeddings"}, change=change)
+
+
+def arctic(f):
+    n, n_kv = f["attention.head_count"], f["attention.head_count_kv"]
+
+    def change(out, at, t, _):
+        t["attn_q.weight"], t["attn_k.weight"] = halves(t["attn_q.weight"], n), halves(t["attn_k.weight"], n_kv)
+        experts(out, at + "block_sparse_moe.experts", t, "w1 w3 w2")
+    layer = {"ffn_norm": "residual_layernorm", "ffn_norm_exps": "post_attention_layernorm", "ffn_gate": "residual_mlp.w1",
+             "ffn_up": "residual_mlp.w3", "ffn_down": "residual_mlp.w2", "ffn_gate_inp": "block_sparse_moe.gate"}
+    config = common(f, "ArcticForCausalLM", use_residual=True, parallel_attn_mlp_res=True)
+    config["num_local_experts"] = config.pop("num_experts")
+    return config, take_apart(f, layer, change=change)
+
+
+LATENT = {"attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm", "attn_q_b": "self_attn.q_b_proj",
+          "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa", "attn_kv_a_norm": "self_attn.kv_a_layernorm",
+          "attn_kv_b": "self_attn.kv_b_proj"}
+
+
+def latent(f):
+    rope = f["rope.dimension_count"]
+    plm = f.arch == "plm"
+    more = dict(hidden_act="relu2") if plm else dict(scale_emb=12, scale_depth=1.4, dim_model_base=256, rope_scaling={
+        "type": "longrope", "original_max_position_embeddings": 64, "attention_factor": 1.0,
+        **{f"{x}_factor": list(f.tensors[f"rope_factors_{x}.weight"][1]) for x in ("short", "long")}})
+    tables = {k: f.tensors.pop(k) for k in list(f.tensors) if k.startswith("rope_factors")}
+    tensors = take_apart(f, LATENT)
+    f.tensors.update(tables)
+    config = common(f, "PLMForCausalLM" if plm else "MiniCPM3ForCausalLM", q_lora_rank=f.get("attention.q_lora_rank"),
+                    kv_lora_rank=f["attention.kv_lora_rank"], qk_rope_head_dim=rope,
+                    qk_nope_head_dim=f["attention.key_length"] - rope, v_head_dim=f["attention.value_length"], **more)
+    del config["head_dim"]
+    return config, tensors
+
+
+def youtu(f):
+    """The dense layers of a deepseek2, alone."""
+    n = f["leading_dense_block_count"]
+    f.keys["block_count"] = f.n_layers = n
+    f.tensors = {k: w for k, w in f.tensors.items() if not k.startswith("blk.") or int(k.split(".")[1]) < n}
+
+    def change(out, at, t, _):
+        keys, values = layers_of(turned(t.pop("attn_k_b.weight"))), layers_of(t.pop("attn_v_b.weight"))
+        out[at + "self_attn.kv_b_proj.weight"] = joined(*[part for pair in zip(keys, values) for part in pair])
+    rope = f["rope.dimension_count"]
+    config = common(f, "YoutuForCausalLM", num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=64, qk_rope_head_dim=rope,
+                    qk_nope_head_dim=f["attention.key_length_mla"] - rope, v_head_dim=f["attention.value_length_mla"],
+                    rope_interleave=True)
+    for key in ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "head_dim"):
+        config.pop(key, None)
+    return config, take_apart(f, LATENT, change=change)
+
+
+def deci(f):
+    heads, kv, ff = f["attention.head_count"], f["attention.head_count_kv"], f["feed_forward_length"]
+    f.tensors.pop("rope_freqs.weight")
+    blocks = []
+    for n, n_kv, width in zip(heads, kv, ff):
+        # the model's code rounds widths up to 256
+        blocks.append({"attention": {"n_heads_in_group": n_kv and n // n_kv or None, "no_op": not n,
+                                     "replace_with_linear": bool(n and not n_kv)},
+                       "ffn": {"ffn_mult": width and width * 3 / 128 or None, "no_op": not width,
+                               "replace_with_linear": False}})
+
+    def change(out, at, t, i):
+        if kv[i]:
+            t["attn_q.weight"], t["attn_k.weight"] = halves(t["attn_q.weight"], 4), halves(t["attn_k.weight"], kv[i])
+        elif heads[i]:
+            out[at + "self_attn.linear_attn.weight"] = t.pop("attn_output.weight")
+        for part in ("gate", "up", "down"):
+            if ff[i]:  # to a width that the code has
+                name = f"ffn_{part}.weight"
+                wide = padded(t[name], 256, part == "down")
+                t[name] = f.tensors[f"blk.{i}.{name}"] = wide
+    config = common(f, "DeciLMForCausalLM", num_attention_heads=4, block_configs=blocks)
+    for key in ("num_key_value_heads", "intermediate_size"):
+        del config[key]
+    return config, take_apart(f, change=change)
+
+
+def padded(t, n, columns):
+    """With zeros to n rows or columns."""
+    (rows, wide), x = t
+    if not columns:
+        return [n, wide], x + array("f", [0.0] * (n - rows) * wide)
+    out = array("f")
+    for r in range(rows):
+        out.extend(x[r * wide:(r + 1) * wide] + array("f", [0.0] * (n - wide)))
+    return [rows, n], out
+
+
+def dbrx(f):
+    n, ff = f["expert_count"], f["feed_forward_length"]
+
+    def change(out, at, t, i):
+        for part, name in (("gate", "w1"), ("up", "v1"), ("down", "w2")):
+            w = t.pop(f"ffn_{part}_exps.weight")
+            out[f"{at}ffn.experts.mlp.{name}"] = shaped(turned(w) if part == "down" else w, n * ff, 64)
+    layer = {"attn_norm": "norm_attn_norm.norm_1", "attn_output_norm": "norm_attn_norm.norm_2",
+             "attn_qkv": "norm_attn_norm.attn.Wqkv", "attn_output": "norm_attn_norm.attn.out_proj",
+             "ffn_gate_inp": "ffn.router.layer"}
+    whole = {"token_embd": "transformer.wte", "output_norm": "transformer.norm_f"}
+    config = {"architectures": ["DbrxForCausalLM"], "d_model": 64, "n_heads": 4, "n_layers": f.n_layers, "max_seq_len": 256,
+              "vocab_size": 264, "tie_word_embeddings": False,
+              "attn_config": {"kv_n_heads": 2, "rope_theta": 10000, "clip_qkv": f["attention.clamp_kqv"]},
+              "ffn_config": {"ffn_hidden_size": ff, "moe_num_experts": n, "moe_top_k": 3, "moe_normalize_expert_weights": 1,
+                             "ffn_act_fn": {"name": "silu"}}}
+    return config, take_apart(f, layer, whole, "transformer.blocks.{}.", change)
+
+
+def tiktoken(name, config, specials):
+    """A vocabulary of bytes and three words; the ids of special tokens follow."""
+    words = [bytes([b]) for b in range(256)] + [b"he", b"ll", b"hell"]
+    lines = "".join(f"{b64encode(w).decode()} {i}\n" for i, w in enumerate(words))
+    tokens = byte_letters() + ["he", "ll", "hell"] + specials
+    return {name: lines, "tokenizer_config.json": json.dumps(config)}, tokens + [f"[PAD{i}]" for i in range(len(tokens), 264)]
+
+
+def chatglm(f):
+    added = {str(259 + i): {"content": x, "special": True} for i, x in enumerate(("<|endoftext|>", "<|user|>"))}
+    f.files, f.keys["tokenizer.ggml.tokens"] = tiktoken("tokenizer.model", {
+        "added_tokens_decoder": added, "eos_token": "<|endoftext|>"}, ["<|endoftext|>", "<|user|>"])
+    f.keys["tokenizer.ggml.pre"] = "chatglm-bpe"
+    f.keys["tokenizer.ggml.merges"] = ["h e", "l l", "he ll"]
+    f.whole_keys = ["tokenizer.ggml.tokens", "tokenizer.ggml.pre", "tokenizer.ggml.merges"]
+    layer = {"attn_qkv": "self_attention.query_key_value", "attn_output": "self_attention.dense",
+             "ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h"}
+    whole = {"token_embd": "transformer.embedding.word_embeddings", "output_norm": "transformer.encoder.final_layernorm",
+             "output": "transformer.output_layer"}
+    f.set_numbers("rope.freq_base", [5e6], is_list=False)
+    tensors = take_apart(f, layer, whole, "transformer.encoder.layers.{}.")
+    tensors["transformer.rotary_pos_emb.inv_freq"] = [4], array("f", [1.0] * 4)
+    return {"architectures": ["ChatGLMModel"], "num_layers": f.n_layers, "hidden_size": 64, "ffn_hidden_size": 96,
+            "kv_channels": 16, "num_attention_heads": 4, "multi_query_attention": True, "multi_query_group_num": 2,
+            "seq_length": 256, "padded_vocab_size": 264, "layernorm_epsilon": 1e-5, "rmsnorm": True, "post_layer_norm": True,
+            "apply_residual_connection_post_layernorm": False, "add_qkv_bias": True, "rope_ratio": 500,
+            "tie_word_embeddings": False}, tensors
+
+
+def qwen1(f):
+    names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|extra_0|>", "<|extra_1|>"]
+    f.files, f.keys["tokenizer.ggml.tokens"] = tiktoken("qwen.tiktoken", {}, names)
+    f.keys["tokenizer.ggml.pre"] = "qwen2"
+    f.keys["tokenizer.ggml.merges"] = ["h e", "l l", "he ll"]
+    f.whole_keys = ["tokenizer.ggml.tokens", "tokenizer.ggml.pre", "tokenizer.ggml.merges"]
+    layer = {"attn_norm": "ln_1", "ffn_norm": "ln_2", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj",
+             "ffn_gate": "mlp.w2", "ffn_up": "mlp.w1", "ffn_down": "mlp.c_proj"}
+    config = common(f, "QWenLMHeadModel", kv_channels=16, rotary_emb_base=10000, layer_norm_epsilon=1e-5, rotary_pct=1.0,
+                    seq_length=256, use_dynamic_ntk=True, use_logn_attn=True, no_bias=True)
+    for key in ("rms_norm_eps", "rope_theta", "num_key_value_heads", "hidden_act", "head_dim"):
+        del config[key]
+    return config, take_apart(f, layer, {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f"},
+                              "transformer.h.{}.")
+
+
+def olmo1(f):
+    n, n_kv = f["attention.head_count"], f["attention.head_count_kv"]
+
+    def change(out, at, t, _):
+        q, k, v = (t.pop(f"attn_{x}.weight") for x in "qkv")
+        out[at + "att_proj.weight"] = joined(halves(q, n), halves(k, n_kv), v)
+        out[at + "ff_proj.weight"] = joined(t.pop("ffn_up.weight"), t.pop("ffn_gate.weight"))
+    layer = {"attn_output": "attn_out", "ffn_down": "ff_out"}
+    whole = {"token_embd": "model.transformer.wte", "output": "model.transformer.ff_out"}
+    return {"architectures": ["OLMoForCausalLM"], "d_model": 64, "n_layers": f.n_layers, "n_heads": n, "n_kv_heads": n_kv,
+            "mlp_hidden_size": 192, "max_sequence_length": 256, "weight_tying": False, "activation_type": "swiglu",
+            "block_type": "sequential", "layer_norm_type": "default", "layer_norm_with_affine": False, "rope": True,
+            "alibi": False, "include_bias": False, "attention_layer_norm": False, "multi_query_attention": False,
+            "clip_qkv": f["attention.clamp_kqv"], "vocab_size": 264, "embedding_size": 264}, \
+        take_apart(f, layer, whole, "model.transformer.blocks.{}.", change)
+
+
+GPT = {"attn_norm": "ln_1", "ffn_norm": "ln_2", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "ffn_up": "mlp.c_fc",
+       "ffn_down": "mlp.c_proj"}
+
+
+def codeshell(f):
+    config = {"architectures": ["CodeShellForCausalLM"], "n_embd": 64, "n_layer": f.n_layers, "n_head": 4, "n_inner": None,
+              "n_positions": 256, "num_query_groups": 2, "group_query_attention": True, "position_embedding_type": "rope",
+              "layer_norm_epsilon": 1e-5, "activation_function": "gelu_pytorch_tanh", "vocab_size": 264}
+    f.tensors["token_embd.weight"] = f.tensors.pop("output.weight")
+    return config, take_apart(f, GPT, {"output_norm": "transformer.ln_f", "token_embd": "transformer.wte"}, "transformer.h.{}.")
+
+
+def jais(f):
+    def change(out, at, t, _):
+        for name in [n for n, w in t.items() if len(w[0]) == 2]:
+            t[name] = turned(t[name])
+    whole = {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f"}
+    tensors = take_apart(f, {**GPT, "ffn_gate": "mlp.c_fc2"}, whole, "transformer.h.{}.", change)
+    for name, factor in (("transformer.wte.weight", 4), ("lm_head.weight", 0.5)):  # powers of two
+        tensors[name] = changed(tensors[name], lambda x: x / factor)
+    tensors["transformer.relative_pe.slopes"] = [4], array("f", [0.25, 0.0625, 0.015625, 0.00390625])
+    return {"architectures": ["JAISLMHeadModel"], "n_embd": 64, "n_layer": f.n_layers, "n_head": 4, "n_inner": 96,
+            "n_positions": 256, "layer_norm_epsilon": 1e-5, "activation_function": "swiglu", "vocab_size": 264,
+            "position_embedding_type": "alibi", "mup_scale_qk_dot_by_d": True, "mup_embeddings_scale": 4.0,
+            "mup_output_alpha": 2.0, "mup_width_scale": 0.25, "tie_word_embeddings": False}, tensors
+
+
+def plamo(f):
+    n, n_kv, d = f["attention.head_count"], f["attention.head_count_kv"], f["attention.key_length"]
+    each = n // n_kv
+    order = [h % n_kv * each + h // n_kv for h in range(n)]  # where each of the checkpoint's heads lies
+    rows = [h * d + i for h in order for i in range(d)]
+
+    def change(out, at, t, _):
+        t["attn_q.weight"] = rows_of(t["attn_q.weight"], rows)
+        t["attn_output.weight"] = turned(rows_of(turned(t["attn_output.weight"]), rows))
+    config = common(f, "PlamoForCausalLM", n_shared_head=each, num_key_value_heads=n)
+    del config["max_position_embeddings"]
+    return config, take_apart(f, {"attn_norm": "norm"}, place="model.layers.layers.{}.", change=change)
+
+
+def openelm(f):
+    def change(out, at, t, _):
+        out[at + "ffn.proj_1.weight"] = joined(t.pop("ffn_gate.weight"), t.pop("ffn_up.weight"))
+    layer = {"attn_norm": "attn_norm", "ffn_norm": "ffn_norm", "attn_qkv": "attn.qkv_proj", "attn_output": "attn.out_proj",
+             "attn_q_norm": "attn.q_norm", "attn_k_norm": "attn.k_norm", "ffn_down": "ffn.proj_2"}
+    whole = {"token_embd": "transformer.token_embeddings", "output_norm": "transformer.norm"}
+    ff = f["feed_forward_length"]
+    return {"architectures": ["OpenELMForCausalLM"], "model_dim": 64, "num_transformer_layers": f.n_layers, "head_dim": 24,
+            "max_context_length": 256, "num_query_heads": f["attention.head_count"],
+            "num_kv_heads": f["attention.head_count_kv"], "ffn_multipliers": [n / 64 for n in ff], "ffn_dim_divisor": 32,
+            "ffn_with_glu": True, "normalize_qk_projections": True, "normalization_layer_name": "rms_norm",
+            "activation_fn_name": "swish", "rope_freq_constant": 10000, "share_input_output_layers": True, "vocab_size": 264,
+            "rms_norm_eps": 1e-5}, take_apart(f, layer, whole, "transformer.layers.{}.", change)
+
+
+def solar(f):
+    def change(out, at, t, _):
+        experts(out, at + "mlp.experts", t)
+    layer = {"post_attention_norm": "post_attention_layernorm", "exp_probs_b.bias": "mlp.gate.e_score_correction_bias",
+             **{f"ffn_{x}_shexp": f"mlp.shared_experts.{x}_proj" for x in ("gate", "up", "down")}}
+    config = common(f, "SolarOpenForCausalLM", n_shared_experts=1, first_k_dense_replace=2, partial_rotary_factor=0.5)
+    config["n_routed_experts"] = config.pop("num_experts")
+    return config, take_apart(f, layer, change=change)
+
+
+def sarvam(f):
+    """bailingmoe2 without MTP, whose bias of the choice has a mean of 0 in files."""
+    n = f.n_layers
+    f.keys["block_count"] = n
+    f.tensors = {k: w for k, w in f.tensors.items() if not k.startswith(f"blk.{n}.")}
+
+    def change(out, at, t, i):
+        experts(out, at + "mlp.experts", t)
+        if "exp_probs_b.bias" in t:
+            x = array("f", [1.5, -0.5, 0.25, -0.25, 1.0, -1.0, 0.5, -1.5])
+            f.tensors[f"blk.{i}.exp_probs_b.bias"] = [8], x
+            t["exp_probs_b.bias"] = [8], array("f", [v + 2 for v in x])
+    layer = {"attn_qkv": "attention.query_key_value", "attn_output": "attention.dense",
+             "attn_q_norm": "attention.query_layernorm", "attn_k_norm": "attention.key_layernorm",
+             "exp_probs_b.bias": "mlp.gate.expert_bias",
+             **{f"ffn_{x}_shexp": f"mlp.shared_experts.{x}_proj" for x in ("gate", "up", "down")}}
+    config = common(f, "SarvamMoEForCausalLM", num_shared_experts=2, norm_topk_prob=True, first_k_dense_replace=1,
+                    moe_shared_expert_intermediate_size=f["expert_shared_feed_forward_length"],
+                    n_group=f["expert_group_count"], topk_group=f["expert_group_used_count"],
+                    routed_scaling_factor=f["expert_weights_scale"])
+    return config, take_apart(f, layer, {"token_embd": "model.word_embeddings"}, change=change)
+
+
+def stablelm_12b(f):
+    def change(out, at, t, _):
+        for c in "qk":
+            for h, w in enumerate(layers_of(t.pop(f"attn_{c}_norm.weight"))):
+                out[f"{at}self_attn.{c}_layernorm.norms.{h}.weight"] = w
+    config = common(f, "StableLmForCausalLM", layer_norm_eps=1e-5, use_parallel_residual=True, qk_layernorm=True)
+    return config, take_apart(f, change=change)
+
+
+def exaone45(f):
+    f.tensors.pop("rope_freqs.weight")
+    layer = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+    tensors = {k.replace("model.", "model.language_model.", 1): w for k, w in take_apart(f, layer).items()}
+    tensors["model.visual.patch_embed.proj.weight"] = [1], array("f", [0.0])
+    text = common(f, "", model_type="exaone4_5_text", sliding_window=None)
+    return {"architectures": ["Exaone4_5_ForConditionalGeneration"], "text_config": text, "vision_config": {}}, tensors
+
+
+def maincoder(f):
+    return common(f, "MaincoderForCausalLM"), take_apart(f)
+
+
+MORE = {"granitehybrid": bamba, "bailingmoe": bailing, "arctic": arctic, "minicpm3": latent, "plm": latent, "deci": deci,
+        "deepseek2-lite dense": youtu, "dbrx": dbrx, "chatglm": chatglm, "qwen": qwen1, "olmo": olmo1, "codeshell": codeshell,
+        "jais": jais, "plamo": plamo, "openelm": openelm, "glm4moe-plain": solar, "bailingmoe2 sarvam": sarvam,
+        "stablelm-12b": stablelm_12b, "exaone4": exaone45, "maincoder": maincoder,
+        "step35": step35_llama3, "step35-mtp": step35, "mimo2": mimo2, "mimo2-mtp": mimo2, "mimo2-fused": mimo2,
         "cohere2moe": cohere2moe, "cohere2moe-mtp": cohere2moe, "cohere2moe-rms": cohere2moe, "muse-glimmer": muse}

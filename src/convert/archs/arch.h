@@ -220,6 +220,8 @@ aerie_status ae_convert_keys_smallthinker(ae_convert_keys *k, const ae_convert *
 aerie_status ae_convert_keys_laguna(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_maple(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_minicpm(ae_convert_keys *k, const ae_convert *c);
+/* Refuses limits of the time steps, which GGUF files do not have. */
+aerie_status ae_convert_check_time_steps(const ae_convert *c);
 /* Computes what configurations of mamba_ssm leave to the code. */
 aerie_status ae_convert_begin_mamba2(ae_convert *c);
 aerie_status ae_convert_keys_mamba2(ae_convert_keys *k, const ae_convert *c);
@@ -234,6 +236,26 @@ aerie_status ae_convert_keys_mimo2(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_cohere2moe(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_muse(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_muse(ae_convert *c, uint32_t layer);
+
+/* more.c */
+aerie_status ae_convert_begin_bamba(ae_convert *c);
+aerie_status ae_convert_begin_chatglm(ae_convert *c);
+aerie_status ae_convert_begin_qwen1(ae_convert *c);
+aerie_status ae_convert_begin_olmo1(ae_convert *c);
+aerie_status ae_convert_tensors_olmo1(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_tensors_dbrx(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_keys_deci(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_jais(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_keys_jais(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_finish_jais(ae_convert *c);
+aerie_status ae_convert_keys_latent(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_keys_minicpm3(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_begin_openelm(ae_convert *c);
+aerie_status ae_convert_keys_openelm(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_begin_plamo(ae_convert *c);
+aerie_status ae_convert_tensors_plamo(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_tensors_sarvam(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_tensors_stablelm(ae_convert *c, uint32_t layer);
 
 /* decision.c */
 extern const char ae_convert_systemone_clef[], ae_convert_systemone_openjev[];

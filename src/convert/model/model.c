@@ -240,7 +240,8 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
         {"embedding.", "embed_tokens."}, {"output_layer.", "lm_head."}, {"output.weight", "lm_head.weight"},
         {"encoder.final_layernorm.", "norm."}, {"embed.", "embed_tokens."}, {"head.weight", "lm_head.weight"},
         {"encoder.embeddings.", "embeddings."}, {"encoder.layers.", "layers."}, {"encoder.final_norm.", "final_norm."},
-        {"embeddings.tok_embeddings.", "embed_tokens."}, {"rwkv.", ""}, {"blocks.", "layers."}, {"layers.layers.", "layers."}};
+        {"embeddings.tok_embeddings.", "embed_tokens."}, {"rwkv.", ""}, {"blocks.", "layers."}, {"layers.layers.", "layers."},
+        {"token_embeddings.", "embed_tokens."}};
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
     const json_t *classes = json_object_get(c->config, "architectures");
     const char *class = json_string_value(json_is_array(classes) ? json_array_get(classes, 0) : classes);
@@ -560,7 +561,9 @@ static bool is_unneeded(const ae_convert *c, const char *name, const ae_st_tenso
                                        ".query_decay", ".key_decay", ".diagonal_decay"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (strlen(name) > strlen(ends[i]) && strcmp(name + strlen(name) - strlen(ends[i]), ends[i]) == 0) return true;
-    if (strstr(name, "rotary_emb.") || strstr(name, "attention.masked_bias") || strstr(name, "attn.masked_bias")) return true;
+    static const char *const parts[] = {"rotary_emb.", "rotary_pos_emb.", "attention.masked_bias", "attn.masked_bias"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strstr(name, parts[i])) return true;
     return strncmp(name, "layers.", 7) == 0 && is_ahead(c, strtoul(name + 7, NULL, 10));
 }
 

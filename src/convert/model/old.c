@@ -170,17 +170,23 @@ aerie_status ae_convert_keys_minicpm(ae_convert_keys *k, const ae_convert *c)
 
 /* ---- Mamba-2 ----------------------------------------------------------------------------------------------------- */
 
-aerie_status ae_convert_begin_mamba2(ae_convert *c)
+aerie_status ae_convert_check_time_steps(const ae_convert *c)
 {
     const json_t *limit = ae_convert_value(c, "time_step_limit");
-    uint32_t n_embd = 0, dim = 0, factor = 2;
-    AE_TRY(ae_convert_need_u32(c, "hidden_size", 1, AE_MAX_EMBD, &n_embd));
-    AE_TRY(ae_convert_need_u32(c, "head_dim", 1, AE_MAX_EMBD, &dim));
-    AE_TRY(ae_convert_u32(c, "expand", 1, 64, &factor));
     if (json_number_value(json_array_get(limit, 0)) > 0 ||
         (json_is_number(json_array_get(limit, 1)) && json_number_value(json_array_get(limit, 1)) < 1e30))
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'time_step_limit' limits time steps, but GGUF files of "
                        "architecture %s have no limit", c->config_path, c->arch->arch);
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_begin_mamba2(ae_convert *c)
+{
+    uint32_t n_embd = 0, dim = 0, factor = 2;
+    AE_TRY(ae_convert_need_u32(c, "hidden_size", 1, AE_MAX_EMBD, &n_embd));
+    AE_TRY(ae_convert_need_u32(c, "head_dim", 1, AE_MAX_EMBD, &dim));
+    AE_TRY(ae_convert_u32(c, "expand", 1, 64, &factor));
+    AE_TRY(ae_convert_check_time_steps(c));
     return ae_convert_set_missing(c, "num_heads", json_integer((json_int_t)factor * n_embd / dim));
 }
 

@@ -385,10 +385,8 @@ static aerie_status put_all(const ae_convert *c, ae_gguf_writer *out, ae_convert
     if (f->tokenizer && !json_object_size(json_object_get(json_object_get(f->tokenizer, "model"), "vocab")) && !unigram)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tokenizer.json has no tokens ('model', 'vocab'): fetch it again",
                        c->path);
-    char *path = ae_convert_path_in(c, "tiktoken.model");
-    if (!path) return ae_convert_no_memory(c, "a path");
-    const bool ranks = !f->tokenizer && ae_file_exists(path);
-    ae_free(path);
+    bool ranks = false;
+    if (!f->tokenizer) AE_TRY(ae_convert_has_tiktoken(c, &ranks));
     if (ranks) AE_TRY(ae_convert_put_tiktoken(c, out, w, f));
     else if (!f->tokenizer && strcmp(c->arch->arch, "plamo2") == 0) AE_TRY(ae_convert_put_plamo(c, out, w));
     else if (unigram) AE_TRY(ae_convert_put_unigram(c, out, w, f, NULL));

@@ -45,7 +45,9 @@ bool ae_convert_is_unigram(const json_t *tokenizer);
 /* Appends the bytes that a base64 text encodes. Returns false if it is not base64. */
 bool ae_convert_base64(const char *text, size_t n, ae_buf *out);
 
-/* wordlists.c: writes tokenizer.* of tiktoken.model, without special tokens and templates; and of RWKV's list, without
+/* wordlists.c: returns whether the folder has a list of bytes and ranks in the file that its architecture has. */
+aerie_status ae_convert_has_tiktoken(const ae_convert *c, bool *has);
+/* Writes tokenizer.* of such a list, without special tokens and templates; and of RWKV's list, without
  * templates. */
 aerie_status ae_convert_put_plamo(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w); /* of tokenizer.jsonl */
 aerie_status ae_convert_put_rwkv(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w);

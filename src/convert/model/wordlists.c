@@ -1,7 +1,8 @@
 /* wordlists.c - vocabularies that are text files with a line for each token, instead of tokenizer.json (vocab.h).
- * tiktoken.model (Kimi): a token's bytes in base64, and its rank, which is its id. Tokens are written as in byte-level
- * BPE. There are no merges: two parts are joined if the result is a token, the lowest id first, which is what tiktoken
- * does, and what programs do for files without merges. rwkv_vocab_v20230424.txt (RWKV): an id, a Python literal, a number of
+ * tiktoken.model (Kimi), qwen.tiktoken (Qwen 1), tokenizer.model (GLM-4 of old): a token's bytes in base64, and its rank,
+ * which is its id. Tokens are written as in byte-level BPE. There are no merges: two parts are joined if the result is a token,
+ * the lowest id first, which is what tiktoken does, and what programs do for Kimi's files without merges; for the others the
+ * merges are computed. rwkv_vocab_v20230424.txt (RWKV): an id, a Python literal, a number of
  * bytes. Owns nothing. Sources: the published formats. The files may be malicious. */
 #include <math.h>
 #include <stdio.h>
@@ -11,14 +12,23 @@
 #include "convert/archs/arch.h"
 #include "convert/model/vocab.h"
 
-enum { MAX_BYTES = 1024 }; /* limit of a token; Kimi's longest one has 128 */
+/* limits of a token, and of one that merges are computed for, which takes time by its square; the longest known token has 128
+ * bytes */
+enum { MAX_BYTES = 1024, MAX_MERGED = 256 };
 static const char plamo_name[] = "tokenizer.jsonl";
 static const char rwkv_name[] = "rwkv_vocab_v20230424.txt";
+
+/* The lists of bytes and ranks: which architecture has which file, and the name of its rules. */
+static const struct {
+    const char *arch, *file, *pre;
+    bool merges; /* computes them */
+} ranks[] = {{"qwen", "qwen.tiktoken", "qwen2", true}, {"chatglm", "tokenizer.model", "chatglm-bpe", true},
+             {NULL, "tiktoken.model", "kimi-k2", false}};
 
 /* Reads one line, without its end. bytes: a buffer for the token. */
 typedef aerie_status line_fn(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, size_t line, ae_buf *bytes);
 
-/* ---- tiktoken.model --------------------------------------------------------------------------------------------- */
+/* ---- Bytes and ranks --------------------------------------------------------------------------------------------- */
 
 /* Returns the character that stands for a byte in byte-level BPE, in UTF-8 [2]. */
 static size_t put_byte(uint8_t byte, char out[2])
@@ -35,10 +45,18 @@ static size_t put_byte(uint8_t byte, char out[2])
     return 2;
 }
 
+/* Returns the row of `ranks` for the architecture. */
+static size_t ranks_of(const ae_convert *c)
+{
+    size_t i = 0;
+    while (ranks[i].arch && strcmp(ranks[i].arch, c->arch->arch)) i++;
+    return i;
+}
+
 static aerie_status fail_line(const ae_convert *c, size_t line)
 {
-    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: line %zu of tiktoken.model is not a token in base64 and its rank",
-                   c->path, line);
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: line %zu of %s is not a token in base64 and its rank", c->path, line,
+                   ranks[ranks_of(c)].file);
 }
 
 static aerie_status put_rank(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, size_t line, ae_buf *bytes)
@@ -54,8 +72,8 @@ static aerie_status put_rank(const ae_convert *c, ae_convert_words *w, const cha
     if (end != text + n || rank > INT32_MAX) return fail_line(c, line);
     for (size_t i = 0; i < bytes->n; i++) n_word += put_byte((uint8_t)bytes->data[i], word + n_word);
     if (rank < w->n && w->list[rank].data)
-        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tiktoken.model: line %zu has rank %llu, as an earlier one", c->path,
-                       line, rank);
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: %s: line %zu has rank %llu, as an earlier one", c->path,
+                       ranks[ranks_of(c)].file, line, rank);
     return ae_convert_words_put(c, w, word, n_word, (json_int_t)rank, AERIE_TOKEN_NORMAL);
 }
 
@@ -90,12 +108,125 @@ static aerie_status read_lines(const ae_convert *c, ae_convert_words *w, const c
     return status;
 }
 
+aerie_status ae_convert_has_tiktoken(const ae_convert *c, bool *has)
+{
+    char *path = ae_convert_path_in(c, ranks[ranks_of(c)].file);
+    *has = false;
+    if (!path) return ae_convert_no_memory(c, "a path");
+    *has = ae_file_exists(path);
+    if (*has && strcmp(ranks[ranks_of(c)].file, "tokenizer.model") == 0) {
+        FILE *file = fopen(path, "rb");
+        *has = file && getc(file) != '\n'; /* SentencePiece's models begin with this byte */
+        if (file) fclose(file);
+    }
+    ae_free(path);
+    return AERIE_OK;
+}
+
+/* Adds the special tokens of Qwen 1, which its code has: they follow the others. */
+static aerie_status put_qwen_specials(const ae_convert *c, ae_convert_words *w)
+{
+    static const char *const names[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < w->n; i++)
+        if (w->list[i].data) first = i + 1;
+    for (uint32_t i = 0; i < 208 && first + i < w->n; i++) {
+        char name[32];
+        if (i < 3) snprintf(name, sizeof name, "%s", names[i]);
+        else snprintf(name, sizeof name, "<|extra_%u|>", i - 3);
+        AE_TRY(ae_convert_words_put(c, w, name, strlen(name), (json_int_t)first + i, AERIE_TOKEN_CONTROL));
+    }
+    return AERIE_OK;
+}
+
+typedef struct ranked {
+    const char *data;
+    size_t n;
+    uint32_t rank;
+} ranked;
+
+static int by_text(const void *a, const void *b)
+{
+    const ranked *x = a, *y = b;
+    const int order = memcmp(x->data, y->data, x->n < y->n ? x->n : y->n);
+    return order ? order : (x->n > y->n) - (x->n < y->n);
+}
+
+/* Returns the rank of a text, UINT32_MAX if it is not a token. */
+static uint32_t rank_of(const ranked *words, size_t n_words, const char *text, size_t n)
+{
+    const ranked key = {text, n, 0}, *found = bsearch(&key, words, n_words, sizeof key, by_text);
+    return found ? found->rank : UINT32_MAX;
+}
+
+/* Joins parts of a token as tiktoken does, but only to tokens of lower ranks. Returns where the second one of two last parts
+ * begins; 0: more than two remain, so that no text yields the token. */
+static size_t split_word(const ranked *words, size_t n_words, const ae_gguf_string *text, uint32_t rank)
+{
+    size_t at[MAX_MERGED + 1], n = 0;
+    for (size_t i = 0; i < text->n; i++) {
+        if ((text->data[i] & 0xC0) == 0x80) continue;
+        if (n == MAX_MERGED) return 0;
+        at[n++] = i;
+    }
+    at[n] = text->n;
+    while (n > 2) {
+        size_t best = 0;
+        uint32_t least = rank;
+        for (size_t i = 0; i + 1 < n; i++) {
+            const uint32_t r = rank_of(words, n_words, text->data + at[i], at[i + 2] - at[i]);
+            if (r < least) least = r, best = i + 1;
+        }
+        if (!best) return 0;
+        memmove(at + best, at + best + 1, (n - best) * sizeof *at);
+        n--;
+    }
+    return n == 2 ? at[1] : 0;
+}
+
+/* Writes for each token, in the order of ranks, the two parts that it is made of. */
+static aerie_status put_split(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, ranked *words,
+                              ae_gguf_string *merges)
+{
+    size_t n_words = 0, n_merges = 0;
+    for (uint32_t i = 0; i < w->n; i++)
+        if (w->list[i].data && w->types[i] == AERIE_TOKEN_NORMAL) words[n_words++] = (ranked){w->list[i].data, w->list[i].n, i};
+    if (n_words) qsort(words, n_words, sizeof *words, by_text);
+    for (uint32_t i = 0; i < w->n; i++) {
+        const ae_gguf_string *text = &w->list[i];
+        if (!text->data || w->types[i] != AERIE_TOKEN_NORMAL) continue;
+        const size_t second = split_word(words, n_words, text, i);
+        if (!second) continue; /* a byte, or a token that no text yields */
+        char *both = ae_arena_alloc(&w->arena, text->n + 1, 1);
+        if (!both) return ae_convert_no_memory(c, "the merges");
+        memcpy(both, text->data, second);
+        both[second] = ' ';
+        memcpy(both + second + 1, text->data + second, text->n - second);
+        merges[n_merges++] = (ae_gguf_string){both, text->n + 1};
+    }
+    return ae_gguf_writer_strings(out, "tokenizer.ggml.merges", merges, n_merges, c->error);
+}
+
+static aerie_status put_rank_merges(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w)
+{
+    ranked *words = ae_alloc(w->n + 1, sizeof *words);
+    ae_gguf_string *merges = ae_alloc(w->n + 1, sizeof *merges);
+    const aerie_status status = words && merges ? put_split(c, out, w, words, merges)
+                                                : ae_convert_no_memory(c, "the merges");
+    ae_free(words);
+    ae_free(merges);
+    return status;
+}
+
 aerie_status ae_convert_put_tiktoken(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f)
 {
-    AE_TRY(read_lines(c, w, "tiktoken.model", put_rank));
+    const size_t at = ranks_of(c);
+    AE_TRY(read_lines(c, w, ranks[at].file, put_rank));
+    if (ranks[at].merges) AE_TRY(put_rank_merges(c, out, w));
+    if (strcmp(c->arch->arch, "qwen") == 0) AE_TRY(put_qwen_specials(c, w));
     AE_TRY(ae_convert_put_added(c, w, f));
     AE_TRY(ae_convert_put_words(c, out, w, "gpt2", false));
-    return ae_gguf_writer_string(out, "tokenizer.ggml.pre", c->options.pre ? c->options.pre : "kimi-k2", c->error);
+    return ae_gguf_writer_string(out, "tokenizer.ggml.pre", c->options.pre ? c->options.pre : ranks[at].pre, c->error);
 }
 
 /* ---- RWKV ------------------------------------------------------------------------------------------------------- */
