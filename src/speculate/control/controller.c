@@ -245,7 +245,8 @@ static double promise(const ae_controller *c, const ae_chance *chance, const dou
     uint32_t n_theirs = 0;
     for (int32_t node = -1; n_theirs < chance->max_depth && (node = ae_tree_best_child(tree, node)) >= 0;)
         by_ngram += reach *= theirs[++n_theirs] = calibrated(c, tree, (uint32_t)node);
-    double rest[AERIE_MAX_DRAFT + 2] = {0}; /* tokens that the chain brings after each depth */
+    double rest[AERIE_MAX_DRAFT + 2]; /* tokens that the chain brings after each depth, up to its own */
+    rest[n_theirs] = 0;
     for (uint32_t d = n_theirs; d >= 1; d--) rest[d - 1] = after = theirs[d] * (1 + after);
     for (uint32_t d = 1; d <= most; d++) {
         if (d <= chance->max_depth) {

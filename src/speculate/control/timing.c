@@ -86,8 +86,12 @@ double ae_line_at(const ae_line *line, double size)
     if (!line->n) return 0;
     const double first = (double)line->size[0];
     if (size <= first) return (double)line->seconds[0] * (1 - 0.5 * (first - size) / first); /* halfway to proportional */
-    uint32_t i = 1;
-    while (i < line->n && (double)line->size[i] < size) i++;
+    uint32_t i = 1, end = line->n; /* of the first point that is not smaller */
+    while (i < end) {
+        const uint32_t middle = (i + end) / 2;
+        if ((double)line->size[middle] < size) i = middle + 1;
+        else end = middle;
+    }
     if (i == line->n) {
         const double last = (double)line->size[i - 1], knee = 2 * last > KNEE ? 2 * last : KNEE;
         const double t = (double)line->seconds[i - 1] + slope_beyond(line) * ((size < knee ? size : knee) - last);
