@@ -74,7 +74,7 @@ class Device(unittest.TestCase):
         s = Server("--device", "emu", wait=False, env={"AERIE_EMU_MEMORY": "1000000"})
         s.process.wait(rig.patience(60))
         self.assertNotEqual(s.stop(), 0)
-        self.assertIn("of memory (weights ", s.log)
+        self.assertTrue(s.logged("of memory (weights "), s.log)
 
 
 if __name__ == "__main__":

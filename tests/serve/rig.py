@@ -100,6 +100,9 @@ class Server:
 
     @property
     def log(self):
+        """What was read so far, or all of it once the process has ended. While it runs, `logged` waits for a text."""
+        if self.process.poll() is not None:
+            self.reader.join(patience(10))
         return "".join(self.lines)
 
     def logged(self, text):
