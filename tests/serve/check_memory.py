@@ -1,7 +1,7 @@
 """Memory of requests, and lack of memory: each request that meets a lack of it is answered with 503, or cut off where not even
 that can be said, and never with an answer that is not the one it gets alone.
 
-By default every 11th allocation of each kind of request fails. All of them, with the outcomes of each kind, in a few minutes:
+By default every 23rd allocation of each kind of request fails. All of them, with the outcomes of each kind, in a few minutes:
 
     AERIE_SERVE_EVERY=1 tests/serve/check_memory.py build/aerie build/tests/mkmodel -k allocation
 """
@@ -391,7 +391,7 @@ class Memory(unittest.TestCase):
                   f"{counts}")
 
     def test_each_allocation_that_fails_costs_its_own_answer(self):
-        every = int(os.environ.get("AERIE_SERVE_EVERY", 11))
+        every = int(os.environ.get("AERIE_SERVE_EVERY", 23))
         for model, kinds in (("m.gguf", self.KINDS), (make_other("bert"), self.ENCODER),
                              (make_other("bert-rank"), self.RANKER)):
             chats = ["--chat-template-file", rig.template("tools")] if model == "m.gguf" else []
