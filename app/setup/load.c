@@ -116,11 +116,17 @@ int app_models_check(const app_options *options, app_need need)
     return bad ? bad : app_report(APP_LOADING, add_drafts(options, &params, draft, &plan, &error), &error);
 }
 
+static bool is_on_device(const app_options *options)
+{
+    const char *names = options->model_params.backend;
+    return names && *names && strcmp(names, "cpu") != 0 && strcmp(names, "cpu-strict") != 0;
+}
+
 static int check_memory(const app_options *options, aerie_memory_plan plan, bool with_draft)
 {
     const aerie_session_params params = plan_params(options);
     aerie_error error = {0};
-    char needed[32], weights[32], session[32], available[32], advice[160];
+    char needed[32], weights[32], session[32], available[32], advice[200];
     const aerie_status status = add_drafts(options, &params, with_draft, &plan, &error);
     if (status != AERIE_OK) return app_report(APP_LOADING, status, &error);
     const uint64_t bytes = plan.weight_bytes + plan.session_bytes;
@@ -133,8 +139,9 @@ static int check_memory(const app_options *options, aerie_memory_plan plan, bool
     const uint32_t n = fitting_context(options, params, with_draft);
     if (n) snprintf(advice, sizeof advice, "-c %u would fit", (unsigned)n);
     else
-        snprintf(advice, sizeof advice, "a smaller model or a smaller quantization would fit%s",
-                 params.n_seqs > 1 ? ", or a smaller -np" : "");
+        snprintf(advice, sizeof advice, "a smaller model or a smaller quantization would fit%s%s%s",
+                 params.n_seqs > 1 ? ", or a smaller -np" : "", with_draft ? ", or no draft model" : "",
+                 is_on_device(options) ? ", or fewer layers on the device (-ngl)" : "");
     return app_error(APP_FAILED, "'%s' needs %s of memory (weights %s, session %s), but only %s are available; %s",
                      options->model, app_bytes(needed, bytes), app_bytes(weights, plan.weight_bytes),
                      app_bytes(session, plan.session_bytes), app_bytes(available, plan.available_bytes), advice);

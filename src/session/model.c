@@ -50,8 +50,10 @@ static aerie_status check_weights(const ae_model *model, const ae_split *split, 
     size_t on[AE_MAX_DEVICES];
     AE_TRY(ae_net_plan_split(on, model, split, options, error));
     if (split->n_devices == 1)
-        return ae_session_check_memory(split->devices[0], "this model", on[0], "a smaller model or quantization would fit",
-                                       error);
+        return ae_session_check_memory(split->devices[0], "this model", on[0],
+                                       strncmp(split->devices[0]->ops->name, "cpu", 3) != 0
+                                           ? "a smaller model or quantization would fit, or fewer layers there (-ngl)"
+                                           : "a smaller model or quantization would fit", error);
     return ae_session_check_split(split, "this model", on, "fewer layers there (-ngl, --tensor-split) would fit", error);
 }
 

@@ -75,6 +75,7 @@ class Device(unittest.TestCase):
         s.process.wait(rig.patience(60))
         self.assertNotEqual(s.stop(), 0)
         self.assertTrue(s.logged("of memory (weights "), s.log)
+        self.assertTrue(s.logged("or fewer layers on the device (-ngl)"), s.log)
 
 
 if __name__ == "__main__":

@@ -418,7 +418,7 @@ static bool may_replace(serve_models *models, serve_model *m, uint64_t available
                           (unsigned long long)(m->bytes >> 20), (unsigned)models->server->o->models_memory);
     if (available && m->bytes > most)
         return serve_fail(error, 503, "model", "the model '%.100s' needs %llu MiB; without the others there would be %llu",
-                          m->name, (unsigned long long)(m->bytes >> 20), (unsigned long long)(most >> 20));
+                          m->name, (unsigned long long)((m->bytes + (1 << 20) - 1) >> 20), (unsigned long long)(most >> 20));
     return true;
 }
 

@@ -16,6 +16,14 @@
 static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
 static ae_vk_shared *list;
 
+/* Results of examinations. A device computes in the same way as long as the process lives, and the examination takes longer
+ * than the rest of opening it. Protected by the lock of the list. */
+static struct {
+    char key[sizeof list->key];
+    uint32_t fma, div;
+} examined[AE_VK_MAX_DEVICES];
+static uint32_t n_examined;
+
 static const char *setting(const char *name)
 {
     const char *value = getenv(name);
@@ -39,18 +47,26 @@ static void destroy(ae_vk_shared *s)
     ae_free(s);
 }
 
-/* Examines the device by a user of its own. *stuck: it hangs, and nothing may be freed. */
+/* Examines the device, by a user of its own, unless it has passed before. *stuck: it hangs, and nothing may be freed. */
 static aerie_status examine(ae_vk_shared *s, bool *stuck, aerie_error *error)
 {
     ae_gpu_device *d;
+    for (uint32_t i = 0; i < n_examined; i++)
+        if (!strcmp(examined[i].key, s->key)) {
+            s->common.fma = examined[i].fma, s->common.div = examined[i].div;
+            return AERIE_OK;
+        }
     AE_TRY(ae_vk_user_create(s, &d, error));
     const aerie_status status = ae_vk_exam(d, s->facts.name, error);
     s->common.fma = d->fma, s->common.div = d->div;
     *stuck = !ae_vk_user_destroy(d);
-    return status;
+    if (status != AERIE_OK || n_examined == AE_VK_MAX_DEVICES) return status;
+    memcpy(examined[n_examined].key, s->key, sizeof s->key);
+    examined[n_examined].fma = s->common.fma, examined[n_examined++].div = s->common.div;
+    return AERIE_OK;
 }
 
-static aerie_status open_device(uint32_t i, ae_vk_shared **out, aerie_error *error)
+static aerie_status open_device(uint32_t i, const char *key, ae_vk_shared **out, aerie_error *error)
 {
     bool stuck = false;
     *out = NULL;
@@ -58,6 +74,7 @@ static aerie_status open_device(uint32_t i, ae_vk_shared **out, aerie_error *err
     if (!s) return ae_fail_memory(error, "a Vulkan device", sizeof *s);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_mutex_init(&s->compiling, NULL);
+    snprintf(s->key, sizeof s->key, "%s", key);
     aerie_status status = ae_vk_set_up(s, i, error);
     if (status == AERIE_OK) status = examine(s, &stuck, error);
     if (status != AERIE_OK) {
@@ -79,8 +96,7 @@ aerie_status ae_vk_shared_get(uint32_t i, ae_vk_shared **out, aerie_error *error
     pthread_mutex_lock(&list_mutex);
     ae_vk_shared *s = list;
     while (s && (strcmp(s->key, key) != 0 || atomic_load(&s->is_dead))) s = s->next;
-    if (!s && (status = open_device(i, &s, error)) == AERIE_OK) {
-        memcpy(s->key, key, sizeof key);
+    if (!s && (status = open_device(i, key, &s, error)) == AERIE_OK) {
         s->next = list;
         list = s;
     }

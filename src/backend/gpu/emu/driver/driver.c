@@ -23,6 +23,13 @@
 
 #define ALIGN 256 /* bytes */
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define CLOSE_OFF(p, n) ASAN_POISON_MEMORY_REGION(p, n) /* what is left of an allocation after its last byte */
+#else
+#define CLOSE_OFF(p, n) ((void)(p), (void)(n))
+#endif
+
 /* For each kernel: the function that a thread runs, and the sizes that it was compiled for. */
 #define DECLARE(name, args, threads) \
     void ae_emu_##name(const void *a); \
@@ -74,7 +81,10 @@ struct ae_gpu_device {
 
 /* The header before each allocation in memory. */
 typedef union head {
-    size_t bytes;
+    struct {
+        size_t bytes;
+        void *memory; /* as calloc returned it */
+    } is;
     uint8_t room[ALIGN];
 } head;
 
@@ -132,20 +142,28 @@ static void emu_memory_info(ae_gpu_device *d, uint64_t *n_free, uint64_t *n_tota
     *n_total = d->n_total;
 }
 
-static void *emu_alloc(ae_gpu_device *d, size_t bytes)
+/* calloc does not write to large blocks, of which sessions of tiny models use little. */
+static void *allocate(size_t bytes)
 {
     size_t whole;
+    if (!ae_add_size(bytes, sizeof(head) + ALIGN, &whole)) return NULL;
+    uint8_t *memory = calloc(1, whole);
+    if (!memory) return NULL;
+    uint8_t *start = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN;
+    head *h = (head *)(void *)start;
+    h->is.bytes = bytes, h->is.memory = memory;
+    CLOSE_OFF((uint8_t *)(h + 1) + bytes, (size_t)(memory + whole - (uint8_t *)(h + 1)) - bytes);
+    return h + 1;
+}
+
+static void *emu_alloc(ae_gpu_device *d, size_t bytes)
+{
     void *block = NULL;
-    if (!ae_add_size(bytes, sizeof(head), &whole)) return NULL;
     pthread_mutex_lock(&d->mutex);
     const bool fits = bytes <= d->n_total - d->n_used;
     if (fits) d->n_used += bytes;
     pthread_mutex_unlock(&d->mutex);
-    if (fits && !posix_memalign(&block, ALIGN, whole)) {
-        memset(block, 0, whole);
-        ((head *)block)->bytes = bytes;
-        return (head *)block + 1;
-    }
+    if (fits && (block = allocate(bytes)) != NULL) return block;
     pthread_mutex_lock(&d->mutex);
     if (fits) d->n_used -= bytes;
     pthread_mutex_unlock(&d->mutex);
@@ -157,9 +175,9 @@ static void emu_free(ae_gpu_device *d, void *memory)
     if (!memory) return;
     head *h = (head *)memory - 1;
     pthread_mutex_lock(&d->mutex);
-    d->n_used -= h->bytes;
+    d->n_used -= h->is.bytes;
     pthread_mutex_unlock(&d->mutex);
-    free(h);
+    free(h->is.memory);
 }
 
 static void *emu_alloc_pinned(ae_gpu_device *d, size_t bytes)
