@@ -592,16 +592,38 @@ def plamo2(f):
              "attn_k_norm.weight": "mixer.k_weight", "ffn_up": "mlp.gate_up_proj"}
     tensors = take_apart(f, layer, place="model.layers.layers.{}.", change=change)
     tensors["model.norm.weight"] = changed(tensors["model.norm.weight"], lambda x: x - 1)
+    plamo_words(f)
+    kv = f["attention.head_count_kv"]
+    config = common(f, "Plamo2ForCausalLM", num_key_value_heads=max(kv), hidden_size_per_head=24, mamba_num_heads=8,
+                    mamba_d_state=f["ssm.state_size"], mamba_d_conv=4, mamba_step=2, mamba_enabled=True)
+    del config["head_dim"]
+    return config, tensors
+
+
+def plamo_words(f):
     words = [["<|plamo:unk|>", 0.0, "UNKNOWN"], ["<|plamo:bos|>", 0.0, "CONTROL"], ["<|plamo:eos|>", 0.0, "CONTROL"],
              ["<|plamo:pad|>", 0.0, "CONTROL"], ["<|plamo:op|>", 0.0, "NORMAL"],
              *[[f"<0x{b:02X}>", 0.0, "BYTE"] for b in range(256)], ["the", -1.5, "NORMAL"], ["\u00e9", -2.25, "NORMAL"]]
     f.files = {"tokenizer.jsonl": "".join(json.dumps([*w, None, 1]) + "\n" for w in words), "tokenizer_config.json": json.dumps(
         {"bos_token": "<|plamo:bos|>", "eos_token": "<|plamo:eos|>", "pad_token": "<|plamo:pad|>",
          "unk_token": "<|plamo:unk|>"})}
-    kv = f["attention.head_count_kv"]
-    config = common(f, "Plamo2ForCausalLM", num_key_value_heads=max(kv), hidden_size_per_head=24, mamba_num_heads=8,
-                    mamba_d_state=f["ssm.state_size"], mamba_d_conv=4, mamba_step=2, mamba_enabled=True)
-    del config["head_dim"]
+
+
+def plamo3(f):
+    plus = {"attn_norm.weight": ("pre_mixer_norm", 1), "post_attention_norm": ("post_mixer_norm", 1 / 5),
+            "ffn_norm.weight": ("pre_mlp_norm", 1), "post_ffw_norm": ("post_mlp_norm", 5 ** -1.5),
+            "attn_q_norm.weight": ("mixer.q_norm", 1), "attn_k_norm.weight": ("mixer.k_norm", 1)}
+
+    def change(out, at, t, i):
+        for name, (to, more) in plus.items():
+            out[f"{at}{to}.weight"] = changed(t.pop(name), lambda x: x - more)
+    tensors = take_apart(f, {"attn_qkv": "mixer.qkv_proj", "attn_output": "mixer.o_proj", "ffn_up": "mlp.gate_up_proj"},
+                         place="model.layers.layers.{}.", change=change)
+    tensors["model.norm.weight"] = changed(tensors["model.norm.weight"], lambda x: x - 1)
+    plamo_words(f)
+    config = common(f, "Plamo3ForCausalLM", window_size=16, sliding_window_pattern=8, rope_scaling_factor=1,
+                    initial_context_length=None, rope_local_theta=10000, scale_embedding=False)
+    config["hidden_activation"] = config.pop("hidden_act").replace("silu", "swiglu")
     return config, tensors
 
 
@@ -974,7 +996,7 @@ CASES = {**OLD, **MORE, **KIN, "glm4moe": glm4v_moe, "gemma-embedding": embeddin
          "bailingmoe3": bailing3, "bailingmoe3-clamped": bailing3, "deepseek4": deepseek4, "deepseek4-mtp": deepseek4,
          "t5": t5, "t5-flan": t5, "t5-umt5": t5, "t5encoder": t5, "t5encoder-relu": t5, "rwkv6": rwkv6, "rwkv7": rwkv7,
          "rwkv7 raw": rwkv7_raw, "rwkv6qwen2": qrwkv, "arwkv7": arwkv7,
-         "hy_v4": hy4, "hy_v4-dense": hy4, "plamo2": plamo2, "talkie": talkie,
+         "hy_v4": hy4, "hy_v4-dense": hy4, "plamo2": plamo2, "plamo3": plamo3, "talkie": talkie,
          "glm5-next": glm5_next, "qwen4exp": qwen4, "qwen4exp-mtp": qwen4,
          "graniteswitch": granite_switch, "dots3note": dots3, "dots3note-mtp": dots3,
          "kimi-k3-plain packed": kimi_k3_packed, "deepseek4 packed": deepseek4_packed,
@@ -982,7 +1004,8 @@ CASES = {**OLD, **MORE, **KIN, "glm4moe": glm4v_moe, "gemma-embedding": embeddin
 # the published numbers are another function of the file's, so that rounding may differ
 ROUNDED = {"minimax-m3": ("norm",), "kimi-k3": ("ssm_a",), "bailingmoe3": ("ssm_a",), "plamo2": ("norm", "ssm_a"),
            "dots3note": ("norm",), "glm5-next": ("ssm_a",), "gemma-embedding": ("norm",), "qwen4exp": ("norm", "ssm_a"),
-           "mamba2": ("ssm_a",), "granitehybrid": ("ssm_a",), "step35": ("norm",), "muse-glimmer": ("norm",)}
+           "mamba2": ("ssm_a",), "granitehybrid": ("ssm_a",), "plamo3": ("norm",),
+           "step35": ("norm",), "muse-glimmer": ("norm",)}
 # whose own tensors the test adds to, so that the source's logits are others
 OTHER = ("talkie", "graniteswitch", "apertus", "exaone", "exaone4", "deci", "deepseek2-lite dense", "bailingmoe2 sarvam")
 HALVED = {"gpt2": ("transformer.h.1.attn.c_attn.bias", "transformer.ln_f.bias"),

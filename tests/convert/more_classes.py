@@ -467,7 +467,34 @@ def maincoder(f):
     return common(f, "MaincoderForCausalLM"), take_apart(f)
 
 
-MORE = {"granitehybrid": bamba, "bailingmoe": bailing, "arctic": arctic, "minicpm3": latent, "plm": latent, "deci": deci,
+def hunyuan_vl(f):
+    layer = {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"}
+    f.keys["rope.scaling.alpha"] = 3.0
+    f.whole_keys = ["rope.scaling.alpha"]
+    config = common(f, "HunYuanVLForConditionalGeneration", num_experts=1, vision_config={}, rope_scaling={
+        "type": "xdrope", "alpha": 3.0, "factor": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "xdrope_section": [3, 3, 3, 3]})
+    tensors = take_apart(f, layer)
+    tensors["vit.embeddings.patch_embedding.weight"] = [1], array("f", [0.0])
+    return config, tensors
+
+
+def deepseek_ocr(f):
+    def change(out, at, t, _):
+        experts(out, at + "mlp.experts", t)
+    layer = {f"ffn_{x}_shexp": f"mlp.shared_experts.{x}_proj" for x in ("gate", "up", "down")}
+    text = common(f, "DeepseekV2ForCausalLM", n_shared_experts=2, first_k_dense_replace=1, use_mla=False, kv_lora_rank=None,
+                  qk_rope_head_dim=0, qk_nope_head_dim=0, v_head_dim=0, n_group=1, topk_group=1, topk_method="greedy",
+                  routed_scaling_factor=f["expert_weights_scale"], norm_topk_prob=False)
+    text["n_routed_experts"] = text.pop("num_experts")
+    del text["head_dim"]
+    tensors = take_apart(f, layer, change=change)
+    tensors["model.sam_model.a.weight"] = tensors["model.view_seperator"] = [1], array("f", [0.0])
+    return {"architectures": ["DeepseekOCRForCausalLM"], "language_config": text, "vision_config": {}, "kv_lora_rank": None,
+            "qk_rope_head_dim": 0, "vocab_size": 264}, tensors
+
+
+MORE = {"hunyuan_vl": hunyuan_vl, "deepseek2-ocr": deepseek_ocr, "granitehybrid": bamba,
+        "bailingmoe": bailing, "arctic": arctic, "minicpm3": latent, "plm": latent, "deci": deci,
         "deepseek2-lite dense": youtu, "dbrx": dbrx, "chatglm": chatglm, "qwen": qwen1, "olmo": olmo1, "codeshell": codeshell,
         "jais": jais, "plamo": plamo, "openelm": openelm, "glm4moe-plain": solar, "bailingmoe2 sarvam": sarvam,
         "stablelm-12b": stablelm_12b, "exaone4": exaone45, "maincoder": maincoder,

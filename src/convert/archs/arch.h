@@ -239,6 +239,9 @@ aerie_status ae_convert_tensors_muse(ae_convert *c, uint32_t layer);
 
 /* more.c */
 aerie_status ae_convert_begin_bamba(ae_convert *c);
+aerie_status ae_convert_begin_hunyuan_vl(ae_convert *c);
+aerie_status ae_convert_keys_hunyuan_vl(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_begin_ocr(ae_convert *c);
 aerie_status ae_convert_begin_chatglm(ae_convert *c);
 aerie_status ae_convert_begin_qwen1(ae_convert *c);
 aerie_status ae_convert_begin_olmo1(ae_convert *c);
@@ -254,6 +257,8 @@ aerie_status ae_convert_begin_openelm(ae_convert *c);
 aerie_status ae_convert_keys_openelm(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_begin_plamo(ae_convert *c);
 aerie_status ae_convert_tensors_plamo(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_begin_plamo3(ae_convert *c);
+aerie_status ae_convert_tensors_plamo3(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_tensors_sarvam(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_tensors_stablelm(ae_convert *c, uint32_t layer);
 

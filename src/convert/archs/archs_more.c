@@ -72,6 +72,10 @@ static const ae_convert_rule jais[] = {
 
 static const ae_convert_rule plamo1[] = {PLAIN("norm", "attn_norm"), END};
 
+static const ae_convert_rule plamo3[] = {
+    PLAIN("mixer.qkv_proj", "attn_qkv"), PLAIN("mixer.o_proj", "attn_output"), END,
+};
+
 static const ae_convert_rule openelm[] = {
     PLAIN("attn_norm", "attn_norm"), PLAIN("ffn_norm", "ffn_norm"), PLAIN("attn.qkv_proj", "attn_qkv"),
     PLAIN("attn.q_norm", "attn_q_norm"), PLAIN("attn.k_norm", "attn_k_norm"), PLAIN("attn.out_proj", "attn_output"),
@@ -276,6 +280,16 @@ const ae_convert_arch ae_convert_more_archs[] = {
      .defaults = "{\"max_position_embeddings\":4096}",
      .begin = ae_convert_begin_plamo,
      .more_tensors = ae_convert_tensors_plamo},
+    {.classes = "Plamo3ForCausalLM",
+     .arch = "plamo3",
+     .flags = AE_ARCH_WINDOW,
+     .window_period = 8,
+     .rules = plamo3,
+     .aliases = "window_size=sliding_window rope_local_theta=rope_local_base_freq",
+     .defaults = "{\"tie_word_embeddings\":true}",
+     .fixed = "{\"scale_embedding\":false}",
+     .begin = ae_convert_begin_plamo3,
+     .more_tensors = ae_convert_tensors_plamo3},
     {.classes = "OpenELMForCausalLM",
      .arch = "openelm",
      .flags = AE_ARCH_OWN_HEADS,
@@ -287,6 +301,12 @@ const ae_convert_arch ae_convert_more_archs[] = {
      .fixed = "{\"ffn_with_glu\":true,\"normalize_qk_projections\":true,\"normalization_layer_name\":\"rms_norm\"}",
      .begin = ae_convert_begin_openelm,
      .more_keys = ae_convert_keys_openelm},
+    {.classes = "DeepseekOCRForCausalLM DeepseekOCR2ForCausalLM",
+     .arch = "deepseek2-ocr",
+     .flags = AE_ARCH_EXPERTS,
+     .defaults = "{\"norm_topk_prob\":false}",
+     .fixed = "{\"use_mla\":false,\"n_group\":1,\"topk_group\":1,\"topk_method\":\"greedy\",\"scoring_func\":\"softmax\"}",
+     .begin = ae_convert_begin_ocr},
     {.classes = "MaincoderForCausalLM", .arch = "maincoder"},
 };
 const size_t ae_convert_n_more_archs = sizeof ae_convert_more_archs / sizeof *ae_convert_more_archs;

@@ -264,6 +264,7 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
         return ae_fail(c->error, AERIE_ERROR_ARGUMENT, "%s: this is a whole model, which has no --target", c->path);
     c->layer = json_object_get(c->config, "text_config");
     if (!c->layer) c->layer = json_object_get(c->config, "llm_config");
+    if (!c->layer) c->layer = json_object_get(c->config, "language_config");
     if (!json_is_object(c->layer)) c->layer = NULL;
     class = text_class(c, class, c->layer);
     if (strcmp(class, "Gemma3TextModel") == 0 && json_is_true(ae_convert_value(c, "use_bidirectional_attention")))
@@ -544,7 +545,7 @@ static bool is_ahead(const ae_convert *c, unsigned long layer)
 static bool is_unneeded(const ae_convert *c, const char *name, const ae_st_tensor *t)
 {
     static const char *const starts[] = {"vision_tower.", "visual.", "vision_model.", "vision_embedder.", "vision_projection.",
-                                         "vision_adapter.",
+                                         "vision_adapter.", "vit.", "sam_model.", "qwen2_model.", "projector.", "view_sep",
                                          "multi_modal_projector.", "audio_tower.", "embed_vision.", "embed_audio.",
                                          "connector.", "mlp1.", "patch_merge_mlp.", "mm_projector.", "aligner.", "image_",
                                          "linear_proj.", "vision_encoder.", "audio_encoder.", "mtp_layers.", "mlp_AR.",

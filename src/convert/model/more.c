@@ -1,5 +1,5 @@
 /* more.c - functions for rows of archs_more.c: sizes that differ by layer, and tensors that are cut, stacked or scaled (Bamba,
- * DBRX, Deci, Jais, MiniCPM3, OpenELM, PLaMo 1, Sarvam, StableLM 12B). Owns nothing.
+ * DBRX, Deci, Jais, the text models of two for OCR, MiniCPM3, OpenELM, PLaMo 1 and 3, Sarvam, StableLM 12B). Owns nothing.
  * Sources: the models' own code, or transformers' if it has the class; names and keys of GGUF files as llama.cpp reads them. */
 #include <math.h>
 #include <stdio.h>
@@ -271,6 +271,67 @@ aerie_status ae_convert_tensors_jais(ae_convert *c, uint32_t layer)
     return AERIE_OK;
 }
 
+/* ---- HunyuanOCR, DeepSeek-OCR: text models ------------------------------------------------------------------------- */
+
+/* Sets aside the rotation of four axes, which for text is one with a raised base: files have the factor alone. */
+aerie_status ae_convert_begin_hunyuan_vl(ae_convert *c)
+{
+    static const char *const names[] = {"rope_scaling", "rope_parameters"};
+    const json_t *turns = ae_convert_value(c, names[0]);
+    if (!json_object_size(turns)) turns = ae_convert_value(c, names[1]);
+    const json_t *sections = json_object_get(turns, "xdrope_section");
+    json_t *alpha = json_object_get(turns, "alpha"), *base = json_object_get(turns, "rope_theta"),
+           *factor = json_object_get(turns, "factor");
+    if (!sections) sections = json_object_get(turns, "mrope_section");
+    if (!json_is_number(alpha) || json_array_size(sections) != 4)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'rope_scaling' needs 'alpha' and four numbers in 'xdrope_section'",
+                       c->config_path);
+    if (factor && !json_is_null(factor) && !(json_number_value(factor) >= 1 && json_number_value(factor) <= 1))
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'rope_scaling': 'factor' must be 1 for GGUF files of "
+                       "architecture %s", c->config_path, c->arch->arch);
+    AE_TRY(set_value(c, "rope_alpha", json_incref(alpha)));
+    AE_TRY(set_value(c, "rope_sections", json_deep_copy(sections)));
+    if (base) AE_TRY(set_value(c, "rope_theta", json_incref(base)));
+    for (size_t i = 0; i < 2; i++) {
+        json_object_del(values_of(c), names[i]);
+        json_object_del(c->config, names[i]);
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_keys_hunyuan_vl(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *list = ae_convert_value(c, "rope_sections");
+    int32_t sections[4];
+    double alpha = 1;
+    AE_TRY(ae_convert_real(c, ae_convert_value(c, "rope_alpha"), "alpha", 1e-3, 1e9, &alpha));
+    for (uint32_t i = 0; i < 4; i++) {
+        const json_int_t given = json_integer_value(json_array_get(list, i));
+        if (given < 0 || given > (json_int_t)c->model.head_dim)
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'xdrope_section' has no number from 0 to %u at place %u",
+                           c->config_path, c->model.head_dim, i);
+        sections[i] = (int32_t)given;
+    }
+    ae_convert_put_f32(k, "rope.scaling.alpha", alpha);
+    ae_convert_put_array(k, "rope.dimension_sections", AE_GGUF_I32, sections, 4);
+    return k->status;
+}
+
+/* DeepSeek-OCR has the sizes of latent attention, as 0, and no latent attention. */
+aerie_status ae_convert_begin_ocr(ae_convert *c)
+{
+    static const char *const names[] = {"qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "kv_lora_rank", "q_lora_rank"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const json_t *value = ae_convert_value(c, names[i]);
+        if (value && json_number_value(value) > 0)
+            return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: '%s' is not 0, but GGUF files of architecture %s have no "
+                           "latent attention", c->config_path, names[i], c->arch->arch);
+        json_object_del(values_of(c), names[i]);
+        json_object_del(c->config, names[i]);
+    }
+    return AERIE_OK;
+}
+
 /* ---- MiniCPM3 and PLM: latent attention whose keys and values files hold together ------------------------------------- */
 
 aerie_status ae_convert_keys_latent(ae_convert_keys *k, const ae_convert *c)
@@ -369,6 +430,36 @@ aerie_status ae_convert_tensors_plamo(ae_convert *c, uint32_t layer)
     if (o) AE_TRY(ae_convert_check_shape(c, o->from, c->model.n_embd, (uint64_t)n * d, "by config.json"));
     if (q) q->row_from = order;
     if (o) o->column_from = order;
+    return AERIE_OK;
+}
+
+/* ---- PLaMo 3 ----------------------------------------------------------------------------------------------------- */
+
+/* A scaling of the rotation is YaRN without whole pairs, under other names. */
+aerie_status ae_convert_begin_plamo3(ae_convert *c)
+{
+    double factor = 1;
+    uint32_t n_ctx = 0;
+    AE_TRY(ae_convert_real(c, ae_convert_value(c, "rope_scaling_factor"), "rope_scaling_factor", 1, 1e6, &factor));
+    if (factor <= 1) return AERIE_OK;
+    AE_TRY(ae_convert_need_u32(c, "initial_context_length", 1, INT32_MAX, &n_ctx));
+    return set_value(c, "rope_scaling",
+                     json_pack("{s:s, s:f, s:i, s:f, s:f, s:b}", "rope_type", "yarn", "factor", factor,
+                               "original_max_position_embeddings", (int)n_ctx, "beta_fast", 32.0, "beta_slow", 1.0, "truncate",
+                               0));
+}
+
+/* As PLaMo 2, and norms of queries and keys lack 1, too. */
+aerie_status ae_convert_tensors_plamo3(ae_convert *c, uint32_t layer)
+{
+    AE_TRY(ae_convert_tensors_plamo2(c, layer));
+    for (size_t i = 0; i < 2; i++) {
+        char from[64], to[48];
+        snprintf(from, sizeof from, "layers.%u.mixer.%c_norm.weight", layer, "qk"[i]);
+        snprintf(to, sizeof to, "blk.%u.attn_%c_norm.weight", layer, "qk"[i]);
+        const ae_st_tensor *t = ae_convert_take(c, from);
+        if (t) AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .columns = t->n, .plus = 1}));
+    }
     return AERIE_OK;
 }
 

@@ -388,7 +388,8 @@ static aerie_status put_all(const ae_convert *c, ae_gguf_writer *out, ae_convert
     bool ranks = false;
     if (!f->tokenizer) AE_TRY(ae_convert_has_tiktoken(c, &ranks));
     if (ranks) AE_TRY(ae_convert_put_tiktoken(c, out, w, f));
-    else if (!f->tokenizer && strcmp(c->arch->arch, "plamo2") == 0) AE_TRY(ae_convert_put_plamo(c, out, w));
+    else if (!f->tokenizer && (strcmp(c->arch->arch, "plamo2") == 0 || strcmp(c->arch->arch, "plamo3") == 0))
+        AE_TRY(ae_convert_put_plamo(c, out, w));
     else if (unigram) AE_TRY(ae_convert_put_unigram(c, out, w, f, NULL));
     else if (f->tokenizer && ae_convert_is_byte_level(f->tokenizer)) AE_TRY(ae_convert_put_bpe(c, out, w, f, NULL));
     else if (f->tokenizer && strcmp(c->arch->arch, "modern-bert") == 0) AE_TRY(put_characters(c, out, w, f));
