@@ -137,10 +137,11 @@ static const app_command commands[] = {
     {APP_QUANTIZE, "quantize", "IN.gguf OUT.gguf TYPE [THREADS]", "the same model in another tensor type",
      "Writes IN to OUT with its weights in TYPE. A TYPE is a mix of tensor types with llama.cpp's names and rules\n"
      "(Q4_K_M, Q4_0, Q8_0, F16 ...; the list follows the options). Norms, vectors, routers, tables of numbers and\n"
-     "the metadata are copied unchanged. IN may be any part of a split model; OUT is always a single file. In a\n"
-     "drafter head all weights get the type. A tensor whose rows are not whole blocks of its type gets the next\n"
-     "larger type; the number of such tensors is reported. An importance matrix (--imatrix, see 'aerie help imatrix') reduces\n"
-     "the loss of quality; the types below 3 bits (IQ1, IQ2) lose much without one.\n"
+     "the metadata are copied unchanged. IN may be any part of a split model; OUT is a single file, or the same\n"
+     "number of parts with --keep-split. In a drafter head all weights get the type. A tensor whose rows are not\n"
+     "whole blocks of its type gets the next larger type; the number of such tensors is reported. An importance\n"
+     "matrix (--imatrix, see 'aerie help imatrix') reduces the loss of quality; the types below 3 bits (IQ1, IQ2)\n"
+     "lose much without one.\n"
      "\n"
      "  aerie quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M\n"
      "  aerie quantize model-f16.gguf model-q4_0.gguf Q4_0 --tensor-type 'ffn_down=q6_K' --dry-run\n"},

@@ -254,6 +254,8 @@ static const char *essentials(unsigned command)
     case APP_BENCH_LOGITS: return "-m --ids-file -c -b -t --cpu --mmap --kv-type";
     case APP_PERPLEXITY: return "-m -f -c --chunks --ppl-stride --kl-divergence-base --kl-divergence --hellaswag --json";
     case APP_IMATRIX: return "-m -f -o -c --chunks --process-output -md -n -t --json";
+    case APP_QUANTIZE: return "--imatrix --tensor-type --output-tensor-type --token-embedding-type --pure --allow-requantize "
+                              "--dry-run -t --json";
     case APP_EMBED: return "-m -p -f --query --pooling --embd-normalize --embd-output-format --truncate --cosine -t";
     case APP_DOCTOR: return "-m -c -np -t --cpu --kv-type --quick --json";
     case APP_CONVERT: return "-o --target --outtype --self-check --tokenizer -t --json -v";

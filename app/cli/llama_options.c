@@ -199,11 +199,7 @@ static const app_foreign foreign_options[] = {
     {"--save-logits", NULL, APP_OTHERWISE, "use 'aerie bench logits'"},
     {"--logits-output-dir", "PATH", APP_OTHERWISE, "use 'aerie bench logits'"},
     {"--check --tensor-filter", NULL, APP_ABSENT, "it is an option of llama.cpp's debugging tools"},
-    {"--include-weights --exclude-weights", "X", APP_NOT_YET, "all weights of the importance matrix are used"},
-    {"--keep-split", NULL, APP_ABSENT, "'quantize' writes a single file"},
-    {"--tensor-type-file", "FILE", APP_OTHERWISE, "give --tensor-type several times"},
     {"--max-buffer-size", "MIB", APP_NO_EFFECT, "tensors are quantized in chunks of some MiB"},
-    {"--prune-layers", "LIST", APP_ABSENT, "'quantize' keeps all layers"},
     {"--stdin", NULL, APP_NO_EFFECT, "text is read from standard input when there is no -p"},
 
     /* Examples of llama.cpp that have no counterpart */

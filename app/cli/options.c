@@ -76,6 +76,9 @@ void app_options_free(app_options *options)
     app_text_free(&options->serve.config_text);
     free(options->serve.api_keys.items);
     free(options->quantize.tensor_types.items);
+    free(options->quantize.tensor_type_files.items);
+    free(options->quantize.included.items);
+    free(options->quantize.excluded.items);
     free(options->bench.prompt_paths.items);
     free(options->speed.pairs.items);
     free(options->bench.more_drafts.items);

@@ -270,7 +270,9 @@ typedef struct app_shapes_options {
 typedef struct app_quantize_options {
     const char *output_type, *embedding_type;
     app_texts tensor_types; /* PATTERN=TYPE */
-    bool pure, leave_output, allow_requantize, dry_run;
+    app_texts tensor_type_files, included, excluded;
+    bool pure, leave_output, allow_requantize, dry_run, keep_split;
+    app_numbers pruned; /* layers */
     const char *imatrix; /* file, or NULL */
 } app_quantize_options;
 

@@ -14,8 +14,10 @@
 #define ADAPTS (SPECULATES | APP_BENCH | APP_JUDGES)
 #define READS APP_READS
 #define ALL (READS | APP_CONVERT)
+#define OVERRIDES ((READS & ~APP_INSPECT) | APP_QUANTIZE)
 
 #define AT(field) offsetof(app_options, field)
+#define QUANTIZE(field) APP_QUANTIZE, AT(quantize.field), 0, 0, "Quantize"
 
 static const app_option options[] = {
     /* Model */
@@ -65,7 +67,7 @@ static const app_option options[] = {
      "run on these CPUs only: a number in hex, bit i for CPU i"},
     {"-Cr --cpu-range", "LO-HI", APP_TEXT, APP_THREADS, AT(cpu_range), 0, 0, "Model",
      "run on these CPUs only, and on those of --cpu-mask if that is given too"},
-    {"--override-kv", "KEY=TYPE:VALUE[,...]", APP_OVERRIDES, READS & ~APP_INSPECT, AT(overrides), 0, 0, "Model",
+    {"--override-kv", "KEY=TYPE:VALUE[,...]", APP_OVERRIDES, OVERRIDES, AT(overrides), 0, 0, "Model",
      "replace a metadata value of the model file; TYPE is int, float, bool or str, e.g. "
      "tokenizer.ggml.add_bos_token=bool:false; may be repeated, or several with commas between"},
     {"--kv-type", "TYPE", APP_KV_TYPE, APP_GENERATES | APP_DOCTOR, AT(session.kv_type), 0, 0, "Model",
@@ -650,22 +652,24 @@ static const app_option options[] = {
      "read text such as <|im_start|> as the control token; use it for a text of chats written with their template"},
 
     /* Quantize */
-    {"--imatrix", "FILE", APP_TEXT, APP_QUANTIZE, AT(quantize.imatrix), 0, 0, "Quantize",
-     "weight errors by this importance matrix (GGUF)"},
-    {"--output-tensor-type", "TYPE", APP_TEXT, APP_QUANTIZE, AT(quantize.output_type), 0, 0, "Quantize",
-     "type of output.weight, or of the embeddings if they are used as the output"},
-    {"--token-embedding-type", "TYPE", APP_TEXT, APP_QUANTIZE, AT(quantize.embedding_type), 0, 0, "Quantize",
-     "type of token_embd.weight"},
-    {"--tensor-type", "PATTERN=TYPE", APP_TEXTS, APP_QUANTIZE, AT(quantize.tensor_types), 0, 0, "Quantize",
+    {"--imatrix", "FILE", APP_TEXT, QUANTIZE(imatrix), "weight errors by this importance matrix (GGUF, or an older .dat)"},
+    {"--include-weights", "TEXT", APP_TEXTS, QUANTIZE(included),
+     "use the importance matrix only for weights whose names contain the text; may be repeated"},
+    {"--exclude-weights", "TEXT", APP_TEXTS, QUANTIZE(excluded),
+     "use the importance matrix only for weights whose names do not contain the text; may be repeated"},
+    {"--output-tensor-type", "TYPE", APP_TEXT, QUANTIZE(output_type), "type of output.weight, or of embeddings used as output"},
+    {"--token-embedding-type", "TYPE", APP_TEXT, QUANTIZE(embedding_type), "type of token_embd.weight"},
+    {"--tensor-type", "PATTERN=TYPE", APP_TEXTS, QUANTIZE(tensor_types),
      "type of weights whose names match the regular expression; may be repeated, and the first match counts"},
-    {"--pure", NULL, APP_FLAG, APP_QUANTIZE, AT(quantize.pure), 0, 0, "Quantize",
-     "use one type for all weights, including the embeddings and the output"},
-    {"--leave-output-tensor", NULL, APP_FLAG, APP_QUANTIZE, AT(quantize.leave_output), 0, 0, "Quantize",
-     "copy output.weight unchanged"},
-    {"--allow-requantize", NULL, APP_FLAG, APP_QUANTIZE, AT(quantize.allow_requantize), 0, 0, "Quantize",
-     "allow quantizing weights that are quantized already, with worse results than from the original"},
-    {"--dry-run", NULL, APP_FLAG, APP_QUANTIZE, AT(quantize.dry_run), 0, 0, "Quantize",
-     "report the new type of each tensor and the size of the file, and write nothing"},
+    {"--tensor-type-file", "FILE", APP_TEXTS, QUANTIZE(tensor_type_files),
+     "file with values of --tensor-type, separated by spaces or lines; those of --tensor-type itself come first"},
+    {"--pure", NULL, APP_FLAG, QUANTIZE(pure), "use one type for all weights, including the embeddings and the output"},
+    {"--leave-output-tensor", NULL, APP_FLAG, QUANTIZE(leave_output), "copy output.weight unchanged"},
+    {"--allow-requantize", NULL, APP_FLAG, QUANTIZE(allow_requantize), "quantize again, which is worse than from the original"},
+    {"--prune-layers", "LIST", APP_NUMBERS, APP_QUANTIZE, AT(quantize.pruned), 0, 4095, "Quantize",
+     "leave out these layers (0,1,2 or 4-7); refused if the others would then compute something else"},
+    {"--keep-split", NULL, APP_FLAG, QUANTIZE(keep_split), "write a split model as one of as many parts"},
+    {"--dry-run", NULL, APP_FLAG, QUANTIZE(dry_run), "report the types of all tensors and the file's size, write nothing"},
 
     /* Bench */
     {"-p --n-prompt", "N", APP_U32, APP_BENCH_VERIFY, AT(bench.n_prompt), 0, 1 << 16, "Bench",

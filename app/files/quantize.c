@@ -71,8 +71,9 @@ typedef struct request {
     ae_rewrite_settings settings;
     ae_imatrix *imatrix;    /* owned, or NULL */
     ae_rewrite_rule *rules; /* [n_rules] rules whose patterns are owned */
-    size_t n_rules;
+    size_t n_rules, rules_capacity;
     uint32_t n_threads;
+    app_numbers pruned; /* ascending, each once */
 } request;
 
 static void request_free(request *r)
@@ -83,19 +84,71 @@ static void request_free(request *r)
 }
 
 /* Parses PATTERN=TYPE; the pattern may contain '='. */
-static int parse_rule(request *r, const char *text)
+static int parse_rule(request *r, const char *option, const char *text)
 {
     const char *equals = strrchr(text, '=');
     if (!equals || equals == text || !equals[1])
-        return app_error(APP_USAGE, "--tensor-type takes PATTERN=TYPE, like ffn_down=q6_K; found '%s'", text);
-    ae_rewrite_rule *rule = &r->rules[r->n_rules];
-    const int bad = parse_type("--tensor-type", equals + 1, &rule->type);
+        return app_error(APP_USAGE, "%s takes PATTERN=TYPE, like ffn_down=q6_K; found '%s'", option, text);
+    ae_rewrite_rule *grown = app_grow(r->rules, r->n_rules, &r->rules_capacity, sizeof *grown);
+    if (!grown) return app_error_memory("the options");
+    r->rules = grown;
+    ae_rewrite_rule *rule = &grown[r->n_rules];
+    const int bad = parse_type(option, equals + 1, &rule->type);
     if (bad) return bad;
     char *pattern = strndup(text, (size_t)(equals - text));
     if (!pattern) return app_error_memory("the options");
     rule->pattern = pattern;
     r->n_rules++;
     return APP_DONE;
+}
+
+/* Reads rules from a file, separated by white space. */
+static int read_rules(request *r, const char *path)
+{
+    app_text text = {0};
+    int bad = app_read_file(&text, path);
+    char *rest = NULL;
+    char *word = bad || !text.n ? NULL : strtok_r(text.data, " \t\r\n", &rest);
+    for (; word && !bad; word = strtok_r(NULL, " \t\r\n", &rest)) bad = parse_rule(r, path, word);
+    app_text_free(&text);
+    return bad;
+}
+
+/* Opens the importance matrix, if one is given, for the weights that the options name. */
+static int open_imatrix(request *r, const app_options *o)
+{
+    const app_texts *in = &o->quantize.included, *out = &o->quantize.excluded, *texts = in->n ? in : out;
+    const char *option = in->n ? "--include-weights" : "--exclude-weights";
+    aerie_error error = {0};
+    if (in->n && out->n) return app_error(APP_USAGE, "--include-weights and --exclude-weights cannot be used together");
+    if (texts->n && !o->quantize.imatrix)
+        return app_error(APP_USAGE, "%s chooses among the weights of an importance matrix: give one with --imatrix", option);
+    if (!o->quantize.imatrix) return APP_DONE;
+    const int bad = app_report(APP_LOADING, ae_imatrix_open(&r->imatrix, o->quantize.imatrix, &error), &error);
+    if (bad) return bad;
+    r->settings.imatrix = r->imatrix;
+    for (size_t i = 0; i < texts->n; i++)
+        if (!ae_imatrix_n_holding(r->imatrix, texts->items[i]))
+            app_note("warning: %s: no weight of %s has a name that contains '%s'", option, ae_imatrix_path(r->imatrix),
+                     texts->items[i]);
+    ae_imatrix_restrict(r->imatrix, texts->items, texts->n, texts == out);
+    return APP_DONE;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts the layers to leave out, and drops those that are named twice. */
+static void sort_layers(app_numbers *list)
+{
+    size_t n = 0;
+    if (list->n) qsort(list->items, list->n, sizeof *list->items, compare_numbers);
+    for (size_t i = 0; i < list->n; i++)
+        if (!n || list->items[n - 1] != list->items[i]) list->items[n++] = list->items[i];
+    list->n = n;
 }
 
 static int parse_threads(const char *text, uint32_t *n_threads)
@@ -131,6 +184,8 @@ static int parse_arguments(request *r, const app_options *o)
     return words->n > at + 1 ? parse_threads(words->items[at + 1], &r->n_threads) : APP_DONE;
 }
 
+/* ---- The request -------------------------------------------------------------------------------------------- */
+
 static int parse_request(request *r, const app_options *o)
 {
     int bad = parse_arguments(r, o);
@@ -138,18 +193,19 @@ static int parse_request(request *r, const app_options *o)
                                                           &r->settings.output_type);
     if (!bad && o->quantize.embedding_type)
         bad = parse_type("--token-embedding-type", o->quantize.embedding_type, &r->settings.embedding_type);
-    if (bad) return bad;
-    if (o->quantize.imatrix) {
-        aerie_error error = {0};
-        bad = app_report(APP_LOADING, ae_imatrix_open(&r->imatrix, o->quantize.imatrix, &error), &error);
-        if (bad) return bad;
-        r->settings.imatrix = r->imatrix;
-    }
-    r->rules = calloc(o->quantize.tensor_types.n + 1, sizeof *r->rules);
-    if (!r->rules) return app_error_memory("the options");
-    for (size_t i = 0; i < o->quantize.tensor_types.n && !bad; i++) bad = parse_rule(r, o->quantize.tensor_types.items[i]);
+    const app_texts *rules = &o->quantize.tensor_types, *files = &o->quantize.tensor_type_files;
+    if (!bad) bad = open_imatrix(r, o);
+    for (size_t i = 0; i < rules->n && !bad; i++) bad = parse_rule(r, "--tensor-type", rules->items[i]);
+    for (size_t i = 0; i < files->n && !bad; i++) bad = read_rules(r, files->items[i]);
     r->settings.rules = r->rules;
     r->settings.n_rules = r->n_rules;
+    r->pruned = o->quantize.pruned;
+    sort_layers(&r->pruned);
+    r->settings.pruned = r->pruned.items;
+    r->settings.n_pruned = r->pruned.n;
+    r->settings.keep_split = o->quantize.keep_split;
+    if (!bad && r->settings.n_pruned && r->settings.keep_split)
+        bad = app_error(APP_USAGE, "--prune-layers and --keep-split cannot be used together");
     r->settings.pure = o->quantize.pure;
     r->settings.leave_output = o->quantize.leave_output;
     r->settings.allow_requantize = o->quantize.allow_requantize;
@@ -252,7 +308,7 @@ static void print_tensors(const ae_rewrite *rewrite)
         char before[32], after[32];
         app_print("  %-8s %12s -> %-8s %12s  ", ae_type_get(t->from->type)->name, app_bytes(before, t->from->bytes),
                   ae_type_get(t->type)->name, app_bytes(after, t->bytes));
-        app_write_escaped(t->from->name.data, t->from->name.n);
+        app_write_escaped(t->name.data, t->name.n);
         if (t->type != t->wanted) app_print("  (instead of %s)", ae_type_get(t->wanted)->name);
         app_print("\n");
     }
@@ -285,7 +341,7 @@ static json_t *tensors_json(const ae_rewrite *rewrite)
     for (size_t i = 0; list && i < ae_rewrite_n_tensors(rewrite); i++) {
         const ae_rewrite_tensor *t = ae_rewrite_tensor_at(rewrite, i);
         json_t *entry = json_pack(
-            "{s:o, s:s, s:s, s:s, s:I, s:I}", "name", app_json_text(t->from->name.data, t->from->name.n), "from",
+            "{s:o, s:s, s:s, s:s, s:I, s:I}", "name", app_json_text(t->name.data, t->name.n), "from",
             ae_type_get(t->from->type)->name, "to", ae_type_get(t->type)->name, "wanted", ae_type_get(t->wanted)->name,
             "bytes_before", (json_int_t)t->from->bytes, "bytes_after", (json_int_t)t->bytes);
         if (json_array_append_new(list, entry)) {
@@ -341,7 +397,16 @@ static int write_file(const request *r, ae_rewrite *rewrite, const app_options *
     const aerie_status status = ae_rewrite_run(rewrite, r->n_threads, show, &p, &error);
     app_interrupt_disarm();
     app_progress_clear(&p.percent);
+    if (status == AERIE_OK && r->settings.n_pruned && !ae_rewrite_was_checked(rewrite))
+        app_note("%s cannot be run here, so nothing checked that its other layers still are what they were", r->in);
     return report_run(status, &error);
+}
+
+/* Returns the length of the path without .gguf. */
+static size_t stem(const char *path)
+{
+    const size_t n = strlen(path);
+    return n > 5 && strcmp(path + n - 5, ".gguf") == 0 ? n - 5 : n;
 }
 
 static int quantize(const request *r, ae_rewrite *rewrite, const app_options *options)
@@ -355,6 +420,9 @@ static int quantize(const request *r, ae_rewrite *rewrite, const app_options *op
     if (!options->quiet && sum.n_fallback) say_fallbacks(rewrite);
     if (!options->quiet) say_importance(rewrite);
     if (!options->quiet) say_unweighed(r, rewrite);
+    const uint32_t n_files = ae_rewrite_n_files(rewrite);
+    if (n_files > 1 && r->out && !options->quiet)
+        app_note("%u files: %.*s-00001-of-%05u.gguf ...", n_files, (int)stem(r->out), r->out, n_files);
     if (!options->quantize.dry_run) {
         const int bad = write_file(r, rewrite, options);
         if (bad) return bad;
@@ -368,7 +436,8 @@ static int quantize(const request *r, ae_rewrite *rewrite, const app_options *op
 
 int app_quantize(const app_options *options)
 {
-    const ae_gguf_options how = {.index_only = true};
+    const ae_gguf_options how = {.index_only = true, .overrides = options->overrides.items,
+                                 .n_overrides = options->overrides.n};
     request r = {0};
     aerie_error error = {0};
     ae_gguf *gguf = NULL;

@@ -443,6 +443,11 @@ const ae_gguf_kv *ae_gguf_kv_find(const ae_gguf *g, const char *key)
     return given ? given : ae_gguf_file_find(&g->files[0], key);
 }
 
+const ae_gguf_kv *ae_gguf_override_at(const ae_gguf *g, size_t i)
+{
+    return i < g->overrides.n ? &g->overrides.kv[i] : NULL;
+}
+
 bool ae_gguf_override_was_read(const ae_gguf *g, size_t i)
 {
     return i < g->overrides.n && atomic_load_explicit(&g->overrides.read[i], memory_order_relaxed);

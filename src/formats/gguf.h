@@ -98,6 +98,8 @@ uint64_t ae_gguf_file_bytes(const ae_gguf *gguf); /* all parts together */
 size_t ae_gguf_n_kv(const ae_gguf *gguf);
 const ae_gguf_kv *ae_gguf_kv_at(const ae_gguf *gguf, size_t i);
 const ae_gguf_kv *ae_gguf_kv_find(const ae_gguf *gguf, const char *key); /* NULL if absent */
+/* Returns the key and value of override i of the options; NULL: there are not as many. */
+const ae_gguf_kv *ae_gguf_override_at(const ae_gguf *gguf, size_t i);
 /* Returns whether the key of override i of the options has been read so far. If several overrides have the same key, the last
  * one is used. */
 bool ae_gguf_override_was_read(const ae_gguf *gguf, size_t i);

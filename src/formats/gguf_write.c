@@ -173,6 +173,12 @@ static aerie_status add_plain(ae_gguf_writer *w, const char *key, uint32_t type,
     return add_key(w, text_of(key), type, parts, n_parts, error);
 }
 
+aerie_status ae_gguf_writer_u16(ae_gguf_writer *w, const char *key, uint16_t value, aerie_error *error)
+{
+    part parts[] = {{&value, sizeof value}};
+    return add_plain(w, key, AE_GGUF_U16, parts, 1, error);
+}
+
 aerie_status ae_gguf_writer_u32(ae_gguf_writer *w, const char *key, uint32_t value, aerie_error *error)
 {
     if (is_alignment(text_of(key))) return add_alignment(w, value, error);

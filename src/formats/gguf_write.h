@@ -23,6 +23,7 @@ aerie_status ae_gguf_writer_create(ae_gguf_writer **out, const char *path, aerie
 void ae_gguf_writer_free(ae_gguf_writer *writer);
 
 /* ---- Keys: a second value for a key is ARGUMENT ---- */
+aerie_status ae_gguf_writer_u16(ae_gguf_writer *writer, const char *key, uint16_t value, aerie_error *error);
 aerie_status ae_gguf_writer_u32(ae_gguf_writer *writer, const char *key, uint32_t value, aerie_error *error);
 aerie_status ae_gguf_writer_i32(ae_gguf_writer *writer, const char *key, int32_t value, aerie_error *error);
 aerie_status ae_gguf_writer_f32(ae_gguf_writer *writer, const char *key, float value, aerie_error *error);

@@ -11,8 +11,7 @@
 
 /* ---- Files ------------------------------------------------------------------------------------------ */
 
-static const char old_imatrix[] = "an importance matrix in llama.cpp's old format; `llama-imatrix --in-file OLD.dat -o "
-                                  "NEW.gguf` converts it for --imatrix of 'aerie quantize'; 'aerie imatrix' makes one";
+static const char old_imatrix[] = "an importance matrix in llama.cpp's old format; --imatrix of 'aerie quantize' takes it";
 static const char peft_file[] = "the weights of a PEFT adapter; 'aerie convert FOLDER -o ADAPTER.gguf --target MODEL.gguf' "
                                 "makes the GGUF file that --lora takes";
 
@@ -31,8 +30,9 @@ static uint32_t u32_at(const uint8_t *p)
 }
 
 /* Format: int32 number of entries, then for each entry int32 length, name, int32 calls, int32 values, f32 [values]. */
-static bool is_old_imatrix(const uint8_t *p, size_t n)
+bool ae_kind_is_old_imatrix(const void *data, size_t n)
 {
+    const uint8_t *p = data;
     if (n < 24 || u32_at(p) - 1 >= 1u << 20) return false;
     const uint32_t length = u32_at(p + 4);
     if (length < 6 || length > 256 || n < 8 + (size_t)length) return false;
@@ -75,7 +75,7 @@ const char *ae_kind_bytes(const void *data, size_t n)
         const size_t k = strlen(known[i].start);
         if (n >= k && !memcmp(data, known[i].start, k)) return known[i].what;
     }
-    return is_old_imatrix(data, n) ? old_imatrix : safetensors_kind(data, n);
+    return ae_kind_is_old_imatrix(data, n) ? old_imatrix : safetensors_kind(data, n);
 }
 
 bool ae_kind_is_pointer(const void *data, size_t n)

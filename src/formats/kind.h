@@ -17,6 +17,8 @@ const char *ae_kind_bytes(const void *data, size_t n);
 const char *ae_kind_data(const void *data, size_t n);
 /* Returns whether it is a Git LFS pointer. */
 bool ae_kind_is_pointer(const void *data, size_t n);
+/* Returns whether it is an importance matrix in the format that llama.cpp wrote until 2025. */
+bool ae_kind_is_old_imatrix(const void *data, size_t n);
 /* Describes a folder in the same way; NULL: unknown, or not a folder. */
 const char *ae_kind_folder(const char *path);
 /* Describes the file (ae_kind_data) or folder (ae_kind_folder) at a path. NULL: unknown, or it cannot be read. */

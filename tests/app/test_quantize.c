@@ -6,7 +6,9 @@
 #include <jansson.h>
 #include <math.h>
 
+#include "formats/gguf_write.h"
 #include "gguf_make.h"
+#include "mkarch.h"
 #include "mkhead.h"
 #include "mkscale.h"
 #include "vocab_make.h"
@@ -207,6 +209,247 @@ static void importance(void **state)
     assert_string_equal(cli_last.err, "");
 }
 
+/* Writes the importance matrix of a GGUF file in llama.cpp's older format; cut: bytes of the file that are missing. */
+static void write_old(const char *gguf_name, const char *name, int32_t calls, size_t cut)
+{
+    aerie_error error = {0};
+    ae_gguf *gguf;
+    ae_buf out = {0};
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", cli_folder, gguf_name);
+    if (ae_gguf_open(&gguf, path, &(ae_gguf_options){.no_mmap = true}, &error) != AERIE_OK) fail_msg("%s", error.text);
+    const int32_t n_entries = (int32_t)(ae_gguf_n_tensors(gguf) / 2), n_chunks = 4, n_text = 8;
+    ae_buf_add(&out, &n_entries, 4);
+    for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
+        const ae_gguf_tensor *sums = ae_gguf_tensor_at(gguf, i);
+        char text[256];
+        if (sums->name.n < 9 || memcmp(sums->name.data + sums->name.n - 8, ".in_sum2", 8)) continue;
+        const int32_t n_name = (int32_t)sums->name.n - 8, n_values = (int32_t)(sums->bytes / 4);
+        snprintf(text, sizeof text, "%.*s.counts", n_name, sums->name.data);
+        const ae_gguf_tensor *counts = ae_gguf_tensor_find(gguf, text);
+        assert_non_null(counts);
+        ae_buf_add(&out, &n_name, 4);
+        ae_buf_add(&out, sums->name.data, (size_t)n_name);
+        ae_buf_add(&out, &calls, 4);
+        ae_buf_add(&out, &n_values, 4);
+        for (int32_t k = 0; k < n_values; k++) {
+            float sum, count;
+            memcpy(&sum, sums->data + 4 * k, 4);
+            memcpy(&count, counts->data + 4 * (k / sums->ne[0]), 4);
+            const float value = (count > 0 ? sum / count : 1) * (float)(calls ? calls : 1);
+            ae_buf_add(&out, &value, 4);
+        }
+    }
+    ae_buf_add(&out, &n_chunks, 4);
+    ae_buf_add(&out, &n_text, 4);
+    ae_buf_add(&out, "text.txt", 8);
+    cli_write(name, out.data, out.n - cut);
+    ae_buf_free(&out);
+    ae_gguf_close(gguf);
+}
+
+/* llama.cpp's older files weigh as the newer ones do; a damaged one is told; options choose among the weights. */
+static void older_files_and_chosen_weights(void **state)
+{
+    (void)state;
+    cli("$A imatrix -m moe.gguf -f text.txt -c 32 --chunks 4 -o n.gguf -q");
+    assert_int_equal(cli_last.status, 0);
+    for (int calls = 0; calls < 5; calls += 4) { /* a power of two, by which floats are divided exactly */
+        write_old("n.gguf", "n.dat", calls, 0);
+        cli("for f in gguf dat; do $A quantize moe.gguf $f.gguf Q4_0 --imatrix n.$f -q && $A quantize $f.gguf c$f.gguf COPY "
+            "--override-kv quantize.imatrix.file=str:x -q; done && mv gguf.gguf a.gguf && cmp cgguf.gguf cdat.gguf && "
+            "echo alike");
+        assert_string_equal(cli_last.err, "");
+        assert_non_null(strstr(cli_last.out, "alike"));
+    }
+    cli("$A quantize moe.gguf c.gguf Q4_0 -q && ! cmp -s a.gguf c.gguf");
+    assert_int_equal(cli_last.status, 0);
+    write_old("n.gguf", "cut.dat", 1, 30);
+    cli("$A quantize moe.gguf o.gguf Q4_0 --imatrix cut.dat");
+    cli_refused(3, "cut.dat: an importance matrix in llama.cpp's old format, but entry", "is cut off: the file is damaged");
+    cli("$A imatrix -m f32.gguf -f text.txt -c 32 --chunks 1 -o f.gguf -q");
+    write_old("f.gguf", "f.dat", 1, 0);
+    cli("$A quantize odd.gguf o.gguf Q4_0 --imatrix f.dat");
+    cli_refused(3, "columns", "which was made of another model");
+    json_t *json = report("moe.gguf d.gguf Q4_0 --imatrix n.dat --include-weights attn_ --include-weights nothing");
+    json_decref(json);
+    assert_non_null(strstr(cli_last.err, "warning: --include-weights: no weight of n.dat has a name that contains 'nothing'"));
+    json = report("moe.gguf e.gguf Q4_0 --imatrix n.gguf --exclude-weights ffn_");
+    json_decref(json);
+    cli("for f in d e; do $A quantize $f.gguf c$f.gguf COPY --override-kv quantize.imatrix.file=str:x -q; done; "
+        "cmp cd.gguf ce.gguf && ! cmp -s d.gguf a.gguf");
+    assert_int_equal(cli_last.status, 0);
+    cli("$A quantize moe.gguf o.gguf Q4_0 --imatrix n.dat --include-weights a --exclude-weights b");
+    cli_refused(2, "--include-weights and --exclude-weights cannot be used together", "");
+    cli("$A quantize moe.gguf o.gguf Q4_0 --include-weights a");
+    cli_refused(2, "--include-weights chooses among the weights of an importance matrix", "--imatrix");
+}
+
+/* A file of rules counts after the rules of the command line. */
+static void rules_from_a_file(void **state)
+{
+    (void)state;
+    static const char rules[] = "ffn_down=q8_0\n  attn_q=q6_K\tattn_q=q5_0\r\n\n";
+    cli_write("rules", rules, strlen(rules));
+    cli_write("bad", "a=q8_0 b", 8);
+    cli("$A quantize f32.gguf a.gguf Q4_0 --tensor-type-file rules --tensor-type ffn_down=q5_1 -q && "
+        "$A quantize f32.gguf b.gguf Q4_0 --tensor-type ffn_down=q5_1 --tensor-type attn_q=q6_K -q && cmp a.gguf b.gguf && "
+        "$A quantize f32.gguf c.gguf Q4_0 -q && ! cmp -s a.gguf c.gguf");
+    assert_int_equal(cli_last.status, 0);
+    cli("$A quantize f32.gguf o.gguf Q4_0 --tensor-type-file bad");
+    cli_refused(2, "bad takes PATTERN=TYPE", "'b'");
+    cli("$A quantize f32.gguf o.gguf Q4_0 --tensor-type-file none");
+    cli_refused(3, "none", "No such file");
+}
+
+/* Keys that are given are written in the types that readers expect, whether the file has them or not. */
+static void keys_are_written(void **state)
+{
+    (void)state;
+    cli("$A quantize f32.gguf k.gguf Q8_0 -q --override-kv general.name=str:first --override-kv general.name=str:other "
+        "--override-kv llama.rope.freq_base=float:500.5 --override-kv llama.context_length=int:77,some.key=bool:true "
+        "--override-kv general.file_type=int:9 --override-kv below=int:-3");
+    assert_int_equal(cli_last.status, 0);
+    aerie_error error = {0};
+    ae_gguf *gguf;
+    char path[256];
+    snprintf(path, sizeof path, "%s/k.gguf", cli_folder);
+    if (ae_gguf_open(&gguf, path, NULL, &error) != AERIE_OK) fail_msg("%s", error.text);
+    static const struct {
+        const char *key;
+        ae_gguf_type type;
+    } wanted[] = {{"general.name", AE_GGUF_STRING},       {"llama.rope.freq_base", AE_GGUF_F32},
+                  {"llama.context_length", AE_GGUF_U32}, {"some.key", AE_GGUF_BOOL},
+                  {"general.file_type", AE_GGUF_U32},    {"below", AE_GGUF_I64}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        const ae_gguf_kv *kv = ae_gguf_kv_find(gguf, wanted[i].key);
+        if (!kv || kv->type != wanted[i].type) fail_msg("%s: type %d", wanted[i].key, kv ? (int)kv->type : -1);
+    }
+    ae_gguf_string name = {0};
+    uint32_t n = 0, type = 0;
+    assert_int_equal(ae_gguf_get_string(gguf, "general.name", true, &name, &error), AERIE_OK);
+    assert_int_equal(ae_gguf_get_u32(gguf, "llama.context_length", true, &n, &error), AERIE_OK);
+    assert_int_equal(ae_gguf_get_u32(gguf, "general.file_type", true, &type, &error), AERIE_OK);
+    assert_true(name.n == 5 && !memcmp(name.data, "other", 5) && n == 77 && type == 9);
+    ae_gguf_close(gguf);
+    cli("$A quantize f32.gguf o.gguf Q4_0 --override-kv llama.context_length=77");
+    cli_refused(2, "llama.context_length=77", "KEY=TYPE:VALUE");
+}
+
+enum { N_PARTS = 3 };
+
+static void write_part(const ae_gguf *gguf, const char *path, uint16_t part)
+{
+    aerie_error error = {0};
+    ae_gguf_writer *w = NULL;
+    const size_t n = ae_gguf_n_tensors(gguf), from = n * part / N_PARTS, to = n * (part + 1u) / N_PARTS;
+    aerie_status status = ae_gguf_writer_create(&w, path, &error);
+    for (size_t i = 0; part == 0 && status == AERIE_OK && i < ae_gguf_n_kv(gguf); i++)
+        status = ae_gguf_writer_copy(w, ae_gguf_kv_at(gguf, i), &error);
+    if (status == AERIE_OK) status = ae_gguf_writer_u16(w, "split.no", part, &error);
+    if (status == AERIE_OK) status = ae_gguf_writer_u16(w, "split.count", N_PARTS, &error);
+    if (status == AERIE_OK) status = ae_gguf_writer_i32(w, "split.tensors.count", (int32_t)n, &error);
+    for (size_t i = from; status == AERIE_OK && i < to; i++) {
+        const ae_gguf_tensor *t = ae_gguf_tensor_at(gguf, i);
+        char name[128];
+        snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.data);
+        status = ae_gguf_writer_tensor(w, name, t->type, t->n_dims, t->ne, &error);
+    }
+    if (status == AERIE_OK) status = ae_gguf_writer_begin(w, &error);
+    for (size_t i = from; status == AERIE_OK && i < to; i++)
+        status = ae_gguf_writer_data(w, ae_gguf_tensor_at(gguf, i)->data, ae_gguf_tensor_at(gguf, i)->bytes, &error);
+    if (status == AERIE_OK) status = ae_gguf_writer_finish(w, &error);
+    if (status != AERIE_OK) fail_msg("%s", error.text);
+    ae_gguf_writer_free(w);
+}
+
+static void split(const char *name)
+{
+    char path[256];
+    aerie_error error = {0};
+    ae_gguf *gguf;
+    snprintf(path, sizeof path, "%s/%s", cli_folder, name);
+    if (ae_gguf_open(&gguf, path, NULL, &error) != AERIE_OK) fail_msg("%s", error.text);
+    for (uint16_t i = 0; i < N_PARTS; i++) {
+        snprintf(path, sizeof path, "%s/split-%05d-of-%05d.gguf", cli_folder, i + 1, N_PARTS);
+        write_part(gguf, path, i);
+    }
+    ae_gguf_close(gguf);
+}
+
+/* Returns the number of tensors in one file of the folder, whatever set it belongs to. */
+static uint64_t n_tensors_in(const char *name)
+{
+    char path[256];
+    uint64_t n = 0;
+    snprintf(path, sizeof path, "%s/%s", cli_folder, name);
+    FILE *f = fopen(path, "rb");
+    assert_true(f && fseek(f, 8, SEEK_SET) == 0 && fread(&n, sizeof n, 1, f) == 1);
+    fclose(f);
+    return n;
+}
+
+/* The parts of a split model become the parts of the new one, which are the same model as the single file. */
+static void parts_are_kept(void **state)
+{
+    (void)state;
+    split("f32.gguf");
+    cli("$A quantize split-00002-of-00003.gguf kept.gguf Q4_0 --keep-split && test ! -e kept.gguf && "
+        "$A quantize split-00001-of-00003.gguf one.gguf Q4_0 -q && test ! -e one-00001-of-00003.gguf && "
+        "for f in kept-00002-of-00003.gguf one.gguf; do $A run -m $f -no-cnv -p hello -n 8 --temp 0 --ids -q; done > r && "
+        "test $(wc -l < r) = 2 && test $(sort -u r | wc -l) = 1");
+    if (cli_last.status) fail_msg("%s", cli_last.err);
+    for (int i = 1; i <= N_PARTS; i++) {
+        char from[64], to[64];
+        snprintf(from, sizeof from, "split-%05d-of-%05d.gguf", i, N_PARTS);
+        snprintf(to, sizeof to, "kept-%05d-of-%05d.gguf", i, N_PARTS);
+        assert_int_equal(n_tensors_in(to), n_tensors_in(from));
+    }
+    cli("$A quantize one.gguf again.gguf COPY --keep-split -q && test -e again.gguf");
+    assert_int_equal(cli_last.status, 0); /* a single file stays one */
+    cli("cp split-00001-of-00003.gguf x && $A quantize split-00001-of-00003.gguf split.gguf Q4_0 --keep-split");
+    cli_refused(2, "is the file that is being read", "");
+    cli("cmp x split-00001-of-00003.gguf");
+    assert_int_equal(cli_last.status, 0);
+}
+
+/* Layers that are left out: their tensors and entries of lists go, later ones get new numbers, and the model runs. */
+static void layers_are_left_out(void **state)
+{
+    (void)state;
+    cli("rm -f o.gguf; $A quantize f32.gguf p.gguf COPY --prune-layers 1,1 -q && $A inspect p.gguf --keys --tensors && "
+        "$A run -m p.gguf -no-cnv -p hello -n 8 --temp 0 --ids -q");
+    if (cli_last.status) fail_msg("%s", cli_last.err);
+    cli("for f in f32 p; do $A inspect $f.gguf --keys | grep -o 'llama.block_count.*'; done");
+    int before = 0, after = 0;
+    assert_int_equal(sscanf(cli_last.out, "llama.block_count %*s %d llama.block_count %*s %d", &before, &after), 2);
+    assert_int_equal(after, before - 1);
+    cli("$A quantize f32.gguf o.gguf Q4_0 --prune-layers 99");
+    cli_refused(2, "layer 99 cannot be left out", "layers 0 to ");
+    cli("$A quantize f32.gguf o.gguf Q4_0 --prune-layers 0-%d", before - 1);
+    cli_refused(2, "layers would be left out", "all ");
+    cli("$A quantize f32.gguf o.gguf Q4_0 --prune-layers x");
+    cli_refused(2, "--prune-layers takes a list", "'x'");
+    cli("$A quantize f32.gguf o.gguf Q4_0 --prune-layers 0 --keep-split");
+    cli_refused(2, "--prune-layers and --keep-split cannot be used together", "");
+    aerie_error error = {0};
+    char path[256];
+    snprintf(path, sizeof path, "%s/g.gguf", cli_folder);
+    assert_int_equal(mkarch_write(mkarch_find("gemma3"), false, path, &error), AERIE_OK); /* every sixth layer has no window */
+    cli("$A quantize g.gguf o.gguf COPY --prune-layers 0");
+    cli_refused(2, "what layers of gemma3 compute depends on their numbers", "leave out whole periods");
+    snprintf(path, sizeof path, "%s/q.gguf", cli_folder);
+    assert_int_equal(mkarch_write(mkarch_find("qwen3next"), false, path, &error), AERIE_OK);
+    cli("$A quantize q.gguf o.gguf COPY --prune-layers 0");
+    cli_refused(2, "aerie: what is left would be no model of architecture qwen3next: tensor blk.", "is missing");
+    snprintf(path, sizeof path, "%s/t.gguf", cli_folder);
+    assert_int_equal(mkarch_write(mkarch_find("t5-flan"), false, path, &error), AERIE_OK);
+    cli("$A quantize t.gguf o.gguf COPY --prune-layers 1");
+    cli_refused(3, "layers of t5, which has an encoder and a decoder, cannot be left out", "");
+    cli("test ! -e o.gguf && ! ls | grep part");
+    assert_int_equal(cli_last.status, 0);
+}
+
 /* All matrices of a head, the output included, are collected while it drafts; the head quantized with them still drafts.
  * */
 static void importance_of_head(void **state)
@@ -373,6 +616,11 @@ int main(void)
         cmocka_unit_test(reports),
         cmocka_unit_test(what_it_writes_runs),
         cmocka_unit_test(importance),
+        cmocka_unit_test(older_files_and_chosen_weights),
+        cmocka_unit_test(rules_from_a_file),
+        cmocka_unit_test(keys_are_written),
+        cmocka_unit_test(parts_are_kept),
+        cmocka_unit_test(layers_are_left_out),
         cmocka_unit_test(importance_of_head),
         cmocka_unit_test(perplexity),
         cmocka_unit_test(weights_that_are_too_large),

@@ -6,13 +6,19 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "convert/quantize/imatrix_old.h"
+#include "convert/quantize/mix.h"
 #include "formats/kind.h"
 #include "formats/gguf_parse.h"
 
 struct ae_imatrix {
-    ae_gguf *gguf; /* opened with data */
-    size_t n_entries;
+    ae_gguf *gguf;      /* opened with data; NULL: `old` has the data */
+    ae_imatrix_old old;
+    char *path;         /* of `old` */
     uint32_t n_chunks;
+    const char *const *texts; /* [n_texts] as in ae_imatrix_restrict */
+    size_t n_texts;
+    bool but;
 };
 
 static bool ends_with(ae_gguf_string name, const char *suffix)
@@ -70,19 +76,48 @@ static aerie_status check_entry(const ae_gguf *gguf, const ae_gguf_tensor *sums,
     return check_numbers(gguf, counts, error);
 }
 
+/* Calls `visit` for each weight. */
+static void each(const ae_imatrix *im, void (*visit)(const ae_imatrix *im, ae_gguf_string name, void *user), void *user)
+{
+    for (size_t i = 0; i < im->old.n; i++) visit(im, im->old.entries[i].name, user);
+    for (size_t i = 0; im->gguf && i < ae_gguf_n_tensors(im->gguf); i++) {
+        const ae_gguf_string name = ae_gguf_tensor_at(im->gguf, i)->name;
+        if (ends_with(name, AE_IMATRIX_SUMS)) visit(im, (ae_gguf_string){name.data, name.n - strlen(AE_IMATRIX_SUMS)}, user);
+    }
+}
+
+static bool counts(const ae_imatrix *im, ae_gguf_string name)
+{
+    bool found = false;
+    for (size_t i = 0; i < im->n_texts; i++) found = found || ae_mix_name_holds(name, im->texts[i]);
+    return !im->n_texts || found != im->but;
+}
+
+static void count_entry(const ae_imatrix *im, ae_gguf_string name, void *n)
+{
+    *(size_t *)n += counts(im, name);
+}
+
 static aerie_status check(ae_imatrix *im, aerie_error *error)
 {
     AE_TRY(ae_role_need(im->gguf, AE_ROLE_IMATRIX, error));
     for (size_t i = 0; i < ae_gguf_n_tensors(im->gguf); i++) {
         const ae_gguf_tensor *t = ae_gguf_tensor_at(im->gguf, i);
-        if (!ends_with(t->name, AE_IMATRIX_SUMS)) continue;
-        AE_TRY(check_entry(im->gguf, t, error));
-        im->n_entries++;
+        if (ends_with(t->name, AE_IMATRIX_SUMS)) AE_TRY(check_entry(im->gguf, t, error));
     }
-    if (!im->n_entries)
+    if (!ae_imatrix_n_entries(im))
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the importance matrix is empty; 'aerie imatrix' makes one",
                        ae_gguf_path(im->gguf));
     return ae_gguf_get_u32(im->gguf, AE_IMATRIX_CHUNKS, false, &im->n_chunks, error);
+}
+
+static aerie_status open_old(ae_imatrix *im, const char *path, aerie_error *error)
+{
+    im->path = ae_strndup(path, strlen(path));
+    if (!im->path) return ae_fail_memory(error, "an importance matrix", strlen(path));
+    AE_TRY(ae_imatrix_old_open(&im->old, path, error));
+    im->n_chunks = im->old.n_chunks;
+    return AERIE_OK;
 }
 
 aerie_status ae_imatrix_open(ae_imatrix **out, const char *path, aerie_error *error)
@@ -90,8 +125,10 @@ aerie_status ae_imatrix_open(ae_imatrix **out, const char *path, aerie_error *er
     *out = NULL;
     ae_imatrix *im = ae_alloc(1, sizeof *im);
     if (!im) return ae_fail_memory(error, "an importance matrix", sizeof *im);
-    aerie_status status = ae_gguf_open(&im->gguf, path, &(ae_gguf_options){.no_mmap = true}, error);
-    if (status == AERIE_OK) status = check(im, error);
+    const bool old = ae_imatrix_is_old(path);
+    aerie_status status =
+        old ? open_old(im, path, error) : ae_gguf_open(&im->gguf, path, &(ae_gguf_options){.no_mmap = true}, error);
+    if (status == AERIE_OK && !old) status = check(im, error);
     if (status == AERIE_OK) *out = im;
     else ae_imatrix_close(im);
     return status;
@@ -101,17 +138,35 @@ void ae_imatrix_close(ae_imatrix *im)
 {
     if (!im) return;
     ae_gguf_close(im->gguf);
+    if (im->old.n) ae_imatrix_old_close(&im->old);
+    ae_free(im->path);
     ae_free(im);
 }
 
 const char *ae_imatrix_path(const ae_imatrix *im)
 {
-    return ae_gguf_path(im->gguf);
+    return im->gguf ? ae_gguf_path(im->gguf) : im->path;
+}
+
+void ae_imatrix_restrict(ae_imatrix *im, const char *const *texts, size_t n, bool but)
+{
+    im->texts = texts;
+    im->n_texts = n;
+    im->but = but;
 }
 
 size_t ae_imatrix_n_entries(const ae_imatrix *im)
 {
-    return im->n_entries;
+    size_t n = 0;
+    each(im, count_entry, &n);
+    return n;
+}
+
+size_t ae_imatrix_n_holding(const ae_imatrix *im, const char *text)
+{
+    ae_imatrix only = *im;
+    ae_imatrix_restrict(&only, &text, 1, false);
+    return ae_imatrix_n_entries(&only);
 }
 
 uint32_t ae_imatrix_n_chunks(const ae_imatrix *im)
@@ -121,15 +176,23 @@ uint32_t ae_imatrix_n_chunks(const ae_imatrix *im)
 
 ae_gguf_string ae_imatrix_dataset(const ae_imatrix *im)
 {
-    const ae_gguf_kv *kv = ae_gguf_kv_find(im->gguf, AE_IMATRIX_DATASETS);
+    const ae_gguf_kv *kv = im->gguf ? ae_gguf_kv_find(im->gguf, AE_IMATRIX_DATASETS) : NULL;
     ae_gguf_string value = {"", 0};
     size_t cursor = 0;
+    if (!im->gguf) return im->old.dataset;
     if (kv && !ae_gguf_kv_next_string(kv, &cursor, &value)) value = (ae_gguf_string){"", 0};
     return value;
 }
 
 bool ae_imatrix_find(const ae_imatrix *im, ae_gguf_string name, uint64_t *n_columns, uint64_t *n_matrices)
 {
+    if (!counts(im, name)) return false;
+    if (!im->gguf) {
+        const ae_imatrix_old_entry *entry = ae_imatrix_old_find(&im->old, name);
+        *n_columns = entry ? entry->n : 0;
+        *n_matrices = 0;
+        return entry != NULL;
+    }
     const ae_gguf_tensor *sums = tensor_of(im->gguf, name, AE_IMATRIX_SUMS);
     if (!sums) return false;
     *n_columns = (uint64_t)sums->ne[0];
@@ -139,11 +202,15 @@ bool ae_imatrix_find(const ae_imatrix *im, ae_gguf_string name, uint64_t *n_colu
 
 void ae_imatrix_means(const ae_imatrix *im, ae_gguf_string name, float *out)
 {
+    if (!im->gguf) {
+        ae_imatrix_old_means(ae_imatrix_old_find(&im->old, name), out);
+        return;
+    }
     const ae_gguf_tensor *sums = tensor_of(im->gguf, name, AE_IMATRIX_SUMS);
-    const ae_gguf_tensor *counts = tensor_of(im->gguf, name, AE_IMATRIX_COUNTS);
+    const ae_gguf_tensor *rows = tensor_of(im->gguf, name, AE_IMATRIX_COUNTS);
     const uint64_t n = (uint64_t)sums->ne[0], n_all = sums->bytes / sizeof(float);
     for (uint64_t i = 0; i < n_all; i++) {
-        const float count = at(counts, i / n);
+        const float count = at(rows, i / n);
         out[i] = count > 0.0f ? at(sums, i) / count : 1.0f;
     }
 }

@@ -28,6 +28,16 @@ size_t ae_rewrite_rule_uses(const ae_rewrite *rewrite, size_t i)
     return rewrite->rule_uses[i];
 }
 
+uint32_t ae_rewrite_n_files(const ae_rewrite *r)
+{
+    return r->settings.keep_split ? ae_gguf_n_files(r->gguf) : 1;
+}
+
+bool ae_rewrite_was_checked(const ae_rewrite *r)
+{
+    return r->checked;
+}
+
 bool ae_rewrite_keeps(const ae_rewrite_tensor *t)
 {
     return t->type == t->from->type && t->row_copies == 1 && t->column_copies == 1;
@@ -36,7 +46,9 @@ bool ae_rewrite_keeps(const ae_rewrite_tensor *t)
 void ae_rewrite_free(ae_rewrite *r)
 {
     if (!r) return;
-    ae_gguf_writer_free(r->writer);
+    for (uint32_t i = 0; r->writers && i < r->n_writers; i++) ae_gguf_writer_free(r->writers[i]);
+    ae_free(r->writers);
+    ae_arena_free(&r->arena);
     ae_free(r->rule_uses);
     ae_free(r->tensors);
     ae_free(r);
@@ -68,7 +80,7 @@ static aerie_status check_type(uint32_t type, aerie_error *error)
 static aerie_status want(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, ae_rewrite_tensor *t,
                          aerie_error *error)
 {
-    const ae_gguf_string name = t->from->name;
+    const ae_gguf_string name = t->name;
     const bool output = ae_mix_name_is(name, "output.weight"), embedding = ae_mix_name_is(name, "token_embd.weight");
     size_t rule = s->n_rules;
     t->wanted = s->pure ? s->mix->type : ae_mix_type(s->mix, &r->model, name, t->ne[0]);
@@ -93,7 +105,8 @@ static aerie_status weigh(const ae_rewrite *r, ae_rewrite_tensor *t, aerie_error
     uint64_t n_columns, n_matrices;
     if (!r->settings.imatrix || !t->weight || t->row_copies > 1 || t->column_copies > 1) return AERIE_OK;
     if (!ae_imatrix_find(r->settings.imatrix, from->name, &n_columns, &n_matrices)) return AERIE_OK;
-    if (n_columns != (uint64_t)from->ne[0] || n_matrices != (uint64_t)(from->ne[2] * from->ne[3]))
+    const uint64_t width = (uint64_t)from->ne[0], n = (uint64_t)(from->ne[2] * from->ne[3]);
+    if (n_matrices ? n_columns != width || n_matrices != n : n_columns % width || n_columns / width != n)
         return ae_rewrite_fail(r->gguf, from, error, AERIE_ERROR_FORMAT,
                                "has %lld columns and %lld matrices, but %llu and %llu in the importance matrix %s, which was "
                                "made of another model",
@@ -177,9 +190,16 @@ static aerie_status check_mix(const ae_rewrite *r, aerie_error *error)
 
 static aerie_status plan_tensors(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, aerie_error *error)
 {
-    for (size_t i = 0; i < r->n_tensors; i++) {
-        ae_rewrite_tensor *t = &r->tensors[i];
+    r->n_tensors = 0;
+    for (size_t i = 0; i < ae_gguf_n_tensors(r->gguf); i++) {
+        ae_rewrite_tensor *t = &r->tensors[r->n_tensors];
+        bool failed;
         t->from = ae_gguf_tensor_at(r->gguf, i);
+        t->name = t->from->name;
+        const bool kept = ae_prune_name(&r->layers, &r->arena, &t->name, &failed);
+        if (failed) return ae_fail_memory(error, "a tensor's name", t->name.n);
+        if (!kept) continue;
+        r->n_tensors++;
         t->weight = ae_mix_is_weight(t->from);
         AE_TRY(shape(r, t, error));
         AE_TRY(choose(r, rules, s, t, error));
@@ -202,12 +222,15 @@ aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rew
     if (!r) return ae_fail_memory(error, "a plan", sizeof *r);
     r->gguf = gguf;
     r->settings = *s;
-    r->n_tensors = ae_gguf_n_tensors(gguf);
+    ae_arena_init(&r->arena, 4096);
+    const size_t n_tensors = ae_gguf_n_tensors(gguf);
     ae_mix_model_read(&r->model, gguf);
-    r->tensors = ae_alloc(r->n_tensors + 1, sizeof *r->tensors);
+    r->model.n_layers -= r->model.n_layers > s->n_pruned ? (uint32_t)s->n_pruned : 0;
+    r->tensors = ae_alloc(n_tensors + 1, sizeof *r->tensors);
     r->rule_uses = ae_alloc(s->n_rules + 1, sizeof *r->rule_uses);
     aerie_status status = AERIE_OK;
-    if (!r->tensors || !r->rule_uses) status = ae_fail_memory(error, "a plan", (r->n_tensors + 1) * sizeof *r->tensors);
+    if (!r->tensors || !r->rule_uses) status = ae_fail_memory(error, "a plan", (n_tensors + 1) * sizeof *r->tensors);
+    if (status == AERIE_OK) status = ae_prune_read(&r->layers, gguf, s->pruned, s->n_pruned, error);
     if (status == AERIE_OK) status = check_mix(r, error);
     if (status == AERIE_OK) status = ae_rules_compile(&rules, s->rules, s->n_rules, error);
     if (status == AERIE_OK) status = plan_tensors(r, &rules, s, error);
@@ -238,8 +261,50 @@ static aerie_status gather_keys(const ae_rewrite *r, new_keys *keys, aerie_error
     return AERIE_OK;
 }
 
+/* Returns the last override of a key; NULL: there is none. */
+static const ae_gguf_kv *override_of(const ae_gguf *gguf, ae_gguf_string key)
+{
+    const ae_gguf_kv *found = NULL, *kv;
+    for (size_t i = 0; (kv = ae_gguf_override_at(gguf, i)); i++)
+        if (kv->key.n == key.n && !memcmp(kv->key.data, key.data, key.n)) found = kv;
+    return found;
+}
+
+/* Writes the value of an override: whole numbers as u32 if they fit, others as f32, since that is what readers expect. */
+static aerie_status write_override(ae_rewrite *r, const ae_gguf_kv *kv, aerie_error *error)
+{
+    int64_t whole;
+    double number;
+    const bool is_u32 = ae_gguf_kv_int(kv, 0, &whole) && whole >= 0 && whole <= UINT32_MAX;
+    const bool is_float = ae_gguf_kv_float(kv, 0, &number);
+    if (!is_u32 && !is_float) return ae_gguf_writer_copy(r->writer, kv, error);
+    char *key = ae_strndup(kv->key.data, kv->key.n);
+    if (!key) return ae_fail_memory(error, "a key", kv->key.n);
+    const aerie_status status = is_u32 ? ae_gguf_writer_u32(r->writer, key, (uint32_t)whole, error)
+                                       : ae_gguf_writer_f32(r->writer, key, (float)number, error);
+    ae_free(key);
+    return status;
+}
+
+/* Writes the overrides of keys that the file lacks. */
+static aerie_status write_added(ae_rewrite *r, aerie_error *error)
+{
+    const ae_gguf_kv *kv;
+    for (size_t i = 0; (kv = ae_gguf_override_at(r->gguf, i)); i++) {
+        bool has = override_of(r->gguf, kv->key) != kv;
+        for (size_t k = 0; !has && k < ae_gguf_n_kv(r->gguf); k++) {
+            const ae_gguf_string key = ae_gguf_kv_at(r->gguf, k)->key;
+            has = key.n == kv->key.n && !memcmp(key.data, kv->key.data, key.n);
+        }
+        if (!has) AE_TRY(write_override(r, kv, error));
+    }
+    return AERIE_OK;
+}
+
 static aerie_status write_key(ae_rewrite *r, const ae_gguf_kv *kv, new_keys *keys, aerie_error *error)
 {
+    bool done;
+    const ae_gguf_kv *given = override_of(r->gguf, kv->key);
     if (kv->key.n >= 6 && !memcmp(kv->key.data, "split.", 6)) return AERIE_OK;
     if (r->settings.imatrix && kv->key.n >= 17 && !memcmp(kv->key.data, "quantize.imatrix.", 17)) return AERIE_OK;
     /* whatever integer type it has in this file */
@@ -248,9 +313,12 @@ static aerie_status write_key(ae_rewrite *r, const ae_gguf_kv *kv, new_keys *key
     for (size_t i = 0; i < keys->n; i++) {
         if (!ae_mix_name_is(kv->key, keys->items[i].key)) continue;
         keys->done[i] = true;
+        if (given) break;
         return ae_gguf_writer_u32(r->writer, keys->items[i].key, keys->items[i].value, error);
     }
-    return ae_gguf_writer_copy(r->writer, kv, error);
+    if (given) return write_override(r, given, error);
+    AE_TRY(ae_prune_key(&r->layers, r->writer, kv, &done, error));
+    return done ? AERIE_OK : ae_gguf_writer_copy(r->writer, kv, error);
 }
 
 /* Writes llama.cpp's keys about the importance matrix, with the names of files but not their folders. */
@@ -276,14 +344,26 @@ static aerie_status write_keys(ae_rewrite *r, aerie_error *error)
     new_keys keys = {.n = 0};
     AE_TRY(gather_keys(r, &keys, error));
     for (size_t i = 0; i < ae_gguf_n_kv(r->gguf); i++) AE_TRY(write_key(r, ae_gguf_kv_at(r->gguf, i), &keys, error));
-    for (size_t i = 0; i < keys.n; i++)
-        if (!keys.done[i]) AE_TRY(ae_gguf_writer_u32(r->writer, keys.items[i].key, keys.items[i].value, error));
+    AE_TRY(write_added(r, error));
+    for (size_t i = 0; i < keys.n; i++) {
+        const char *key = keys.items[i].key;
+        if (keys.done[i] || override_of(r->gguf, (ae_gguf_string){key, strlen(key)})) continue;
+        AE_TRY(ae_gguf_writer_u32(r->writer, key, keys.items[i].value, error));
+    }
     return r->settings.imatrix ? write_imatrix_keys(r, error) : AERIE_OK;
+}
+
+static aerie_status write_split(ae_rewrite *r, uint32_t i, aerie_error *error)
+{
+    if (r->n_writers == 1) return AERIE_OK;
+    AE_TRY(ae_gguf_writer_u16(r->writer, "split.no", (uint16_t)i, error));
+    AE_TRY(ae_gguf_writer_u16(r->writer, "split.count", (uint16_t)r->n_writers, error));
+    return ae_gguf_writer_i32(r->writer, "split.tensors.count", (int32_t)r->n_tensors, error);
 }
 
 static aerie_status describe(ae_rewrite *r, const ae_rewrite_tensor *t, aerie_error *error)
 {
-    const ae_gguf_string from = t->from->name;
+    const ae_gguf_string from = t->name;
     if (from.n && memchr(from.data, '\0', from.n))
         return ae_rewrite_fail(r->gguf, t->from, error, AERIE_ERROR_UNSUPPORTED, "has a zero byte in its name");
     char *name = ae_strndup(from.data, from.n);
@@ -293,13 +373,38 @@ static aerie_status describe(ae_rewrite *r, const ae_rewrite_tensor *t, aerie_er
     return status;
 }
 
-aerie_status ae_rewrite_begin(ae_rewrite *r, const char *path, aerie_error *error)
+/* Begins part i of the new model. */
+static aerie_status begin_part(ae_rewrite *r, uint32_t i, const char *path, aerie_error *error)
 {
     if (ae_gguf_reads(r->gguf, path))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is the file that is being read; choose another name for the new one",
                        path);
-    AE_TRY(ae_gguf_writer_create(&r->writer, path, error));
-    AE_TRY(write_keys(r, error));
-    for (size_t i = 0; i < r->n_tensors; i++) AE_TRY(describe(r, &r->tensors[i], error));
+    AE_TRY(ae_gguf_writer_create(&r->writers[i], path, error));
+    r->writer = r->writers[i];
+    if (i == 0) AE_TRY(write_keys(r, error));
+    else if (ae_gguf_alignment(r->gguf) != 32)
+        AE_TRY(ae_gguf_writer_u32(r->writer, "general.alignment", ae_gguf_alignment(r->gguf), error));
+    AE_TRY(write_split(r, i, error));
+    for (size_t k = 0; k < r->n_tensors; k++)
+        if (r->n_writers == 1 || r->tensors[k].from->i_file == i) AE_TRY(describe(r, &r->tensors[k], error));
     return ae_gguf_writer_begin(r->writer, error);
+}
+
+aerie_status ae_rewrite_begin(ae_rewrite *r, const char *path, aerie_error *error)
+{
+    static const char end[] = ".gguf";
+    size_t n = strlen(path);
+    r->n_writers = ae_rewrite_n_files(r);
+    r->writers = ae_alloc(r->n_writers, sizeof *r->writers);
+    if (!r->writers) return ae_fail_memory(error, "the writers", r->n_writers * sizeof *r->writers);
+    if (r->n_writers == 1) return begin_part(r, 0, path, error);
+    if (n > strlen(end) && strcmp(path + n - strlen(end), end) == 0) n -= strlen(end);
+    for (uint32_t i = 0; i < r->n_writers; i++) {
+        const size_t size = n + 32;
+        char *part = ae_arena_alloc(&r->arena, size, 1);
+        if (!part) return ae_fail_memory(error, "a file's name", size);
+        snprintf(part, size, "%.*s-%05u-of-%05u.gguf", (int)n, path, i + 1, r->n_writers);
+        AE_TRY(begin_part(r, i, part, error));
+    }
+    return AERIE_OK;
 }

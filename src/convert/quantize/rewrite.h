@@ -1,11 +1,11 @@
 /* rewrite.h - rewrites a GGUF file with other tensor types (quantizing) and, optionally, other shapes.
  * Owns the plan (the new type and shape of every tensor, the new keys) and its execution. Does not own the file that is
  * read, which must outlive the plan, or the choice of types by a mix (mix.h).
- * Invariants: tensors keep their order and names; a tensor whose type and shape do not change is copied byte for byte; any
- * other is decoded to f32 and encoded row by row by the encoders of types.h, so the bytes depend neither on threads nor on
- * chunks. All keys are kept except split.*, general.file_type, general.quantization_version and those in settings. Memory:
- * two chunks of some MiB and a row per thread, whatever the size of the file. The target's path is not touched before the
- * new file is complete. */
+ * Invariants: tensors keep their order and, unless layers are left out, their names; a tensor whose type and shape do not
+ * change is copied byte for byte; any other is decoded to f32 and encoded row by row by the encoders of types.h, so the bytes
+ * depend neither on threads nor on chunks. All keys are kept except split.*, general.file_type, general.quantization_version
+ * and those in settings; overrides with which the file was opened are written. Memory: two chunks of some MiB and a row per
+ * thread, whatever the size of the file. The target's path is not touched before the new file is complete. */
 #ifndef AE_CONVERT_QUANTIZE_REWRITE_H
 #define AE_CONVERT_QUANTIZE_REWRITE_H
 
@@ -15,6 +15,7 @@
 
 typedef struct ae_rewrite_tensor {
     const ae_gguf_tensor *from;
+    ae_gguf_string name;    /* as written */
     bool weighed;           /* settings.imatrix weights the errors */
     bool weight;            /* can be quantized (ae_mix_is_weight); other tensors keep their type */
     uint32_t type, wanted;  /* type: as written; wanted: as requested, before the length of the rows was considered */
@@ -60,6 +61,10 @@ typedef struct ae_rewrite_settings {
     /* Each copy compensates the rounding errors of those before it, so that r copies together are r times as exact as one:
      * always for rows, for columns only if a group is whole blocks. */
     bool copies_carry;
+    const uint32_t *pruned; /* [n_pruned] layers that are left out, ascending; those after them get new numbers. Not with
+                             * keep_split */
+    size_t n_pruned;
+    bool keep_split; /* a split model becomes one of as many parts, each with its tensors */
 } ae_rewrite_settings;
 
 ae_rewrite_settings ae_rewrite_settings_default(const ae_mix *mix);
@@ -77,13 +82,20 @@ size_t ae_rewrite_n_tensors(const ae_rewrite *rewrite);
 const ae_rewrite_tensor *ae_rewrite_tensor_at(const ae_rewrite *rewrite, size_t i);
 /* Returns the number of weights for which rule i was the first that matched. */
 size_t ae_rewrite_rule_uses(const ae_rewrite *rewrite, size_t i);
+/* Returns the number of files to be written. */
+uint32_t ae_rewrite_n_files(const ae_rewrite *rewrite);
 /* Returns whether a tensor is copied byte for byte. */
 bool ae_rewrite_keeps(const ae_rewrite_tensor *tensor);
 
-/* Starts the new file in the folder of `path`. Errors: ARGUMENT (path is a file that is being read), IO, MEMORY. */
+/* After a run that left layers out: whether the other layers could be compared with what they were. */
+bool ae_rewrite_was_checked(const ae_rewrite *rewrite);
+
+/* Starts the new file in the folder of `path`; several are called as the parts of a split model are, with path without .gguf as
+ * their prefix. Errors: ARGUMENT (path is a file that is being read), IO, MEMORY. */
 aerie_status ae_rewrite_begin(ae_rewrite *rewrite, const char *path, aerie_error *error);
 /* Writes everything, and renames the file. progress (bytes written; may be NULL) cancels by returning false. Errors: IO,
- * FORMAT (a weight that is not finite), MEMORY, CANCELLED. */
+ * FORMAT (a weight that is not finite), MEMORY, CANCELLED; ARGUMENT if layers are left out and the numbers of the others decide
+ * what they compute. */
 aerie_status ae_rewrite_run(ae_rewrite *rewrite, uint32_t n_threads, aerie_progress *progress, void *user,
                             aerie_error *error);
 

@@ -5,6 +5,26 @@
 #include "formats/gguf_write.h"
 #include "convert/quantize/rewrite.h"
 #include "convert/quantize/rule.h"
+#include "base/mem.h"
+
+/* prune.c: which layers are left out. All zero: none. */
+typedef struct ae_prune {
+    const uint32_t *out; /* [n] ascending */
+    size_t n;
+    uint32_t n_layers;   /* of the file that is read */
+    char arch[64];
+} ae_prune;
+
+/* Reads the number of layers. Errors: ARGUMENT (a layer that the file lacks; all layers), FORMAT. */
+aerie_status ae_prune_read(ae_prune *p, const ae_gguf *gguf, const uint32_t *out, size_t n, aerie_error *error);
+/* *name: the tensor's name in the file that is read, and then in the new one. Returns false if the tensor is left out, and also
+ * if memory is short, with *failed. */
+bool ae_prune_name(const ae_prune *p, ae_arena *arena, ae_gguf_string *name, bool *failed);
+/* Writes a key that has a number for each layer, or counts layers; *done: it was one of these. */
+aerie_status ae_prune_key(const ae_prune *p, ae_gguf_writer *writer, const ae_gguf_kv *kv, bool *done, aerie_error *error);
+/* Compares the layers that stay with those of the new file. ARGUMENT: they compute something else. *checked: false if the model
+ * is of a kind that cannot be loaded here. */
+aerie_status ae_prune_check(const ae_prune *p, const char *path, const char *new_path, bool *checked, aerie_error *error);
 
 struct ae_rewrite {
     const ae_gguf *gguf;
@@ -14,7 +34,12 @@ struct ae_rewrite {
     size_t n_tensors;
     size_t *rule_uses; /* [settings.n_rules] */
     uint64_t total;    /* bytes of all tensors as written */
-    ae_gguf_writer *writer;
+    ae_gguf_writer **writers; /* [n_writers], by the part of the model that is read */
+    uint32_t n_writers;
+    ae_gguf_writer *writer; /* of the current tensor */
+    ae_prune layers;
+    bool checked; /* the layers that stayed were compared */
+    ae_arena arena; /* new names of tensors and keys */
 };
 
 /* Fails with "<file>: tensor <name> <what>". */

@@ -219,6 +219,8 @@ static aerie_status do_tensor(running *run, const ae_rewrite_tensor *t, aerie_er
 {
     const ae_gguf_tensor *from = t->from;
     const size_t n_rows = (size_t)(from->ne[1] * from->ne[2] * from->ne[3]), ne0 = (size_t)from->ne[0];
+    ae_rewrite *r = run->rewrite;
+    r->writer = r->writers[r->n_writers == 1 ? 0 : from->i_file];
     if (ae_rewrite_keeps(t)) return copy_bytes(run, t, error);
     if (t->row_copies > 1 && n_rows == 1) return copy_vector(run, t, error);
     chunk c = {.run = run,
@@ -255,6 +257,16 @@ static aerie_status do_tensor(running *run, const ae_rewrite_tensor *t, aerie_er
     return AERIE_OK;
 }
 
+/* Gives the files their names, once all are complete. */
+static aerie_status finish(ae_rewrite *r, aerie_error *error)
+{
+    for (uint32_t i = 0; i < r->n_writers; i++) AE_TRY(ae_gguf_writer_close(r->writers[i], error));
+    if (r->layers.n)
+        AE_TRY(ae_prune_check(&r->layers, ae_gguf_path(r->gguf), ae_gguf_writer_part(r->writers[0]), &r->checked, error));
+    for (uint32_t i = 0; i < r->n_writers; i++) AE_TRY(ae_gguf_writer_finish(r->writers[i], error));
+    return AERIE_OK;
+}
+
 aerie_status ae_rewrite_run(ae_rewrite *r, uint32_t n_threads, aerie_progress *progress, void *user, aerie_error *error)
 {
     running run = {.rewrite = r, .reader = ae_gguf_reader_open(r->gguf), .progress = progress, .user = user};
@@ -262,7 +274,7 @@ aerie_status ae_rewrite_run(ae_rewrite *r, uint32_t n_threads, aerie_progress *p
     if (status == AERIE_OK && progress && !progress(user, 0, r->total))
         status = ae_fail(error, AERIE_ERROR_CANCELLED, "interrupted; no file was written");
     for (size_t i = 0; i < r->n_tensors && status == AERIE_OK; i++) status = do_tensor(&run, &r->tensors[i], error);
-    if (status == AERIE_OK) status = ae_gguf_writer_finish(r->writer, error);
+    if (status == AERIE_OK) status = finish(r, error);
     ae_gguf_reader_close(&run.reader);
     ae_pool_free(run.pool);
     ae_free(run.in);
