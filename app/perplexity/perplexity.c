@@ -89,7 +89,7 @@ static int cut(app_windows *w, const app_options *o, size_t n_tokens)
 {
     const uint32_t n_ctx = o->session.n_ctx ? o->session.n_ctx : DEFAULT_WINDOW;
     if (n_ctx == AERIE_CTX_TRAINED || n_ctx < 4)
-        return app_error(APP_USAGE, "--ctx-size is the length of a window here: at least 4 tokens");
+        return app_error(APP_USAGE, "--ctx-size is the length of a window here: at least 8 tokens");
     w->n_tokens = n_tokens;
     w->n_ctx = n_ctx + o->judge.stride / 2;
     w->stride = o->judge.stride ? o->judge.stride : n_ctx;
