@@ -219,6 +219,20 @@ static void act(bench *b)
     else story(b);
 }
 
+/* What the model gives on one device, unless that is known. */
+static void want(bench *b, ae_backend *device, ae_buf *wanted)
+{
+    ae_split split;
+    if (wanted->n) return;
+    ae_split_one(&split, b->model, device);
+    open_engine(b, &split);
+    act(b);
+    *wanted = b->log;
+    b->log = (ae_buf){0};
+    close_engine(b);
+    assert_true(wanted->n > 1000);
+}
+
 /* Checks that the engine of the split gives the same as the one that gave `wanted`. */
 static void compare(bench *b, const ae_split *split, const ae_buf *wanted, const char *arch, const char *what, uint32_t at)
 {
@@ -231,26 +245,23 @@ static void compare(bench *b, const ae_split *split, const ae_buf *wanted, const
     close_engine(b);
 }
 
+/* Cases of an architecture are compared with what it gives on the CPU; without cases (in a sample) nothing of it runs. */
 static void walk(const char *arch, int every)
 {
     static const char *const orders[2][2] = {{"cpu", "cpu-strict"}, {"cpu-strict", "cpu"}};
     aerie_error error = {0};
     static int n_cases;
+    ae_buf wanted = {0};
     for (int order = 0; order < 2; order++) {
         bench b;
         ae_split split;
         open_model(&b, mkarch_find(arch), orders[order][0], orders[order][1]);
         const uint32_t n_layers = b.model->hparams.n_layers;
-        ae_split_one(&split, b.model, b.devices[0]);
-        open_engine(&b, &split);
-        act(&b);
-        const ae_buf wanted = b.log;
-        b.log = (ae_buf){0};
-        close_engine(&b);
-        assert_true(wanted.n > 1000);
         for (uint32_t at = 0; at <= n_layers + 1; at++) {
             ae_split_layers(&split, b.model, b.devices, (const uint32_t[]){0, at}, 2);
-            if (n_cases++ % every == 0) compare(&b, &split, &wanted, arch, "a border before layer", at);
+            if (n_cases++ % every) continue;
+            want(&b, b.devices[order], &wanted);
+            compare(&b, &split, &wanted, arch, "a border before layer", at);
         }
         bool whole = b.model->hparams.parallel || b.model->hparams.keeps_input;
         if (b.model->layers[0].spec.ffn == AE_FFN_CHANNEL_MIX) { /* it shares the state of its mixer */
@@ -263,12 +274,13 @@ static void walk(const char *arch, int every)
             ae_split_one(&split, b.model, b.devices[0]);
             for (uint32_t i = at < n_layers ? at : 0; i < n_layers; i += at < n_layers ? n_layers : 2)
                 need(ae_split_set_ffn(&split, b.model, i, b.devices[1], &error), &error);
-            if (n_cases++ % every == 0) compare(&b, &split, &wanted, arch, "the block of layer", at);
+            if (n_cases++ % every) continue;
+            want(&b, b.devices[order], &wanted);
+            compare(&b, &split, &wanted, arch, "the block of layer", at);
         }
-        ae_buf held = wanted;
-        ae_buf_free(&held);
         close_model(&b);
     }
+    ae_buf_free(&wanted);
 }
 
 /* Plain; windows; keys shared between layers, embeddings for layers; experts; experts beside dense blocks; latent attention;
@@ -307,12 +319,8 @@ static void test_gpu(void **state)
         ae_split split;
         open_model(&b, mkarch_find(archs[i]), "cpu", device);
         const uint32_t n_layers = b.model->hparams.n_layers;
-        ae_split_one(&split, b.model, b.devices[0]);
-        open_engine(&b, &split);
-        act(&b);
-        ae_buf wanted = b.log;
-        b.log = (ae_buf){0};
-        close_engine(&b);
+        ae_buf wanted = {0};
+        want(&b, b.devices[0], &wanted);
         ae_split_layers(&split, b.model, b.devices, (const uint32_t[]){0, n_layers - 1}, 2);
         compare(&b, &split, &wanted, archs[i], "the GPU from layer", n_layers - 1);
         ae_split_one(&split, b.model, b.devices[1]);
