@@ -1,7 +1,7 @@
 /* llama_options.h - options and commands of other programs, and what to use instead.
  * Owns every option of llama.cpp that is not in the table of options.h (one that is there has the same meaning), the names of
  * such options in ollama, vLLM and transformers, and the names of these programs' commands.
- * Invariant: no name is in both tables (tests/app/test_foreign.c); the table of options.h is always searched first. */
+ * Invariant: no name is in both tables (tests/app/test_llama_options.c); the table of options.h is always searched first. */
 #ifndef AERIE_APP_CLI_LLAMA_OPTIONS_H
 #define AERIE_APP_CLI_LLAMA_OPTIONS_H
 

@@ -57,7 +57,7 @@ typedef struct ae_draft_begin {
     bool idle;             /* no position may be run again for the drafter: it starts with the next row that it observes, and
                             * returns n_shared */
     uint64_t scope;        /* of the sequence (kv.h) */
-    bool stranger;         /* the slot's last sequence had another scope (kv.h): nothing learned from it may show in the
+    bool new_scope;        /* the slot's last sequence had another scope (kv.h): nothing learned from it may show in the
                             * proposals, or in the time that they take */
 } ae_draft_begin;
 

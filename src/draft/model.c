@@ -73,7 +73,7 @@ static uint32_t model_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
     draft_model *d = (draft_model *)drafter;
     /* the next propose compares tokens and keeps what is still valid */
-    if (!begin->stranger || begin->slot >= d->n_slots) return begin->n_shared;
+    if (!begin->new_scope || begin->slot >= d->n_slots) return begin->n_shared;
     (void)ae_engine_truncate(d->engine, begin->slot, 0);
     if (d->map) (void)ae_retext_update(&d->slots[begin->slot].retext, NULL, 0, NULL); /* to nothing: cannot fail */
     return begin->n_shared;

@@ -22,7 +22,7 @@
  *      no clock, and nothing of another scope.
  *   2. Drafting never breaks generation: out of memory means an empty tree, and a new try some proposals later.
  *   3. A request whose sequence does not continue the last one's restarts the automaton. The rates are kept, unless the
- *      sequence has another scope (ae_draft_begin.stranger).
+ *      sequence has another scope (ae_draft_begin.new_scope).
  *   4. Work per added token and per proposed node is bounded: at most MAX_SEEN continuations are looked at.
  */
 #include "draft/drafter.h"
@@ -423,7 +423,7 @@ static uint32_t ngram_begin(ae_drafter *drafter, const ae_draft_begin *begin)
     if (begin->slot >= d->n_slots) return begin->n_shared;
     slot_state *slot = &d->slots[begin->slot];
     slot_restart(slot);
-    if (begin->stranger) memset(&slot->own, 0, sizeof slot->own), memset(&slot->remembered, 0, sizeof slot->remembered);
+    if (begin->new_scope) memset(&slot->own, 0, sizeof slot->own), memset(&slot->remembered, 0, sizeof slot->remembered);
     slot->place.scope = begin->scope;
     slot->skip = 0;
     slot->wait = FIRST_WAIT;

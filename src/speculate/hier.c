@@ -49,7 +49,7 @@ static uint32_t hier_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
     draft_hier *d = (draft_hier *)drafter;
     /* the next propose compares tokens and keeps the positions that are still valid */
-    if (begin->stranger && begin->slot < d->n_slots) ae_spec_forget(d->inner, begin->slot);
+    if (begin->new_scope && begin->slot < d->n_slots) ae_spec_forget(d->inner, begin->slot);
     return begin->n_shared;
 }
 

@@ -159,7 +159,7 @@ typedef struct origin {
     uint32_t donor, n_same;    /* the slot, free or not, with most tokens in common, and their number */
     uint32_t source, n_source; /* the running slot with most live positions to share, and their number */
     uint32_t leader, n_leader; /* the running slot that will compute most of the prompt, and how much */
-    bool stranger;             /* the slot's newest sequence had another scope */
+    bool new_scope;            /* the slot's newest sequence had another scope */
     uint32_t n_again;          /* most positions of the cache that may be computed again to bring the drafter up to date */
 } origin;
 

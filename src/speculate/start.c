@@ -41,10 +41,10 @@ origin ae_spec_origin(const ae_spec *spec, const ae_adapter_set *adapters, const
             continue;
         }
         /* among equal slots, one of this scope, whose drafter has learned; among those, the one whose cache holds the least */
-        const bool stranger = s->scope != key.scope;
-        const bool better = best.slot == NO_SLOT || same > n_slot || (same == n_slot && stranger < best.stranger) ||
-                            (same == n_slot && stranger == best.stranger && s->n_tokens < spec->slots[best.slot].n_tokens);
-        if (better) best.slot = i, best.stranger = stranger, n_slot = same;
+        const bool new_scope = s->scope != key.scope;
+        const bool better = best.slot == NO_SLOT || same > n_slot || (same == n_slot && new_scope < best.new_scope) ||
+                            (same == n_slot && new_scope == best.new_scope && s->n_tokens < spec->slots[best.slot].n_tokens);
+        if (better) best.slot = i, best.new_scope = new_scope, n_slot = same;
     }
     if (n_slot == best.n_same) best.donor = best.slot;
     return best;
@@ -61,7 +61,7 @@ void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32
     const spec_slot *donor = &spec->slots[from->donor];
     const bool idle = ae_spec_is_paused(spec) || (spec->drafter->skips_media && ae_media_among(tokens, n_most));
     ae_draft_begin begin = {i_slot, from->donor, donor->tokens, donor->n_tokens, donor->media, donor->n_media,
-                            from->n_same, n, idle, key.scope, from->stranger};
+                            from->n_same, n, idle, key.scope, from->new_scope};
     for (;;) {
         const uint32_t n_known = spec->drafter->ops->begin(spec->drafter, &begin);
         if (n_known >= begin.n_shared) return;
@@ -289,7 +289,7 @@ aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens,
     const uint32_t same = common_tokens(spec, slot, key, tokens, n_tokens), n_most = (uint32_t)n_tokens - 1;
     const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), slot), n = same < n_most ? same : n_most;
     const origin from = {.slot = slot, .donor = slot, .n_same = same, .source = slot, .n_source = n < live ? n : live,
-                         .stranger = s->forgotten, .n_again = AE_SPEC_AGAIN};
+                         .new_scope = s->forgotten, .n_again = AE_SPEC_AGAIN};
     ae_spec_reuse(spec, slot, tokens, n_most, &from);
     ae_engine_snapshot(spec->engine, slot); /* recurrent layers may have to return to this position */
     const ae_acceptance known = s->acceptance;

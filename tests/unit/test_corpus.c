@@ -199,10 +199,10 @@ static void test_files_keep_scopes(void **state)
 
 /* ---- The drafter -------------------------------------------------------------------------------------------------- */
 
-static uint32_t drafted(ae_drafter *d, uint32_t slot, uint64_t scope, bool stranger, const int32_t *tokens, size_t n,
+static uint32_t drafted(ae_drafter *d, uint32_t slot, uint64_t scope, bool new_scope, const int32_t *tokens, size_t n,
                         ae_tree *tree)
 {
-    d->ops->begin(d, &(ae_draft_begin){.slot = slot, .donor = slot, .scope = scope, .stranger = stranger});
+    d->ops->begin(d, &(ae_draft_begin){.slot = slot, .donor = slot, .scope = scope, .new_scope = new_scope});
     memset(tree, 0, sizeof *tree);
     const ae_draft_request request = {.slot = slot, .tokens = tokens, .n_tokens = n, .max_depth = 8, .max_nodes = 8,
                                       .tree = tree};

@@ -1,6 +1,5 @@
-/* test_stranger.c - unusual command lines, each with the expected exit status and sentence: no crash, no silence, no endless
- * wait.
- */
+/* test_unusual_args.c - unusual command lines, each with the expected exit status and sentence: no crash, no silence, no
+ * endless wait. */
 #include "cli.h"
 
 static int make_files(void **state)

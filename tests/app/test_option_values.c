@@ -1,5 +1,5 @@
-/* test_given.c - what options and the environment are given as: llama.cpp's names of drafters and lists of them, its variables,
- * misspelt variables, options without effect, files given twice, more threads than CPUs. */
+/* test_option_values.c - values of options and of the environment: llama.cpp's names of drafters and lists of them, its
+ * variables, misspelt variables, options without effect, files given twice, more threads than CPUs. */
 #include "cli.h"
 
 #include "mkhead.h"

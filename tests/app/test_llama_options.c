@@ -1,6 +1,5 @@
-/* test_foreign.c - every spelling that llama.cpp knows has an answer here, and no name has two: the tables of cli/options.h and
- * llama_options.h against each other, and the program's sentences for each.
- */
+/* test_llama_options.c - every spelling that llama.cpp knows has an answer here, and no name has two: the tables of
+ * cli/options.h and llama_options.h against each other, and the program's sentences for each. */
 #include "cli.h"
 
 #include "cli/llama_options.h"
