@@ -7,7 +7,7 @@ The prompts are the same for every server: a system text, a source file, and the
 again, earlier answers as scripted), so that no server's answers change what the others are asked. Requests come one after
 the other at temperature 0. Servers run by turns, each started anew: aerie with n-grams that remember, aerie with n-grams of the
 request alone, aerie without speculation, and llama-server with --spec-type ngram-mod and without. Prints, for each, tokens
-generated per second of decoding (the servers' own timings), seconds in all, seconds of the processor that the server took for
+generated per second of decoding (the servers' own timings), seconds in all, seconds of the CPU that the server took for
 its answers (on a busy machine these alone can be compared), and drafts. Exit status 1 if aerie's texts differ between its ways
 or rounds.
 """

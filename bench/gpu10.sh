@@ -176,7 +176,7 @@ laws()
     for t in device_laws device_spec engine_laws spec_laws row_laws; do law laws 40 $t; done
 }
 
-# Answers to the same prompts by the processor and by the device, plain and speculating: the tokens must be equal.
+# Answers to the same prompts by the CPU and by the device, plain and speculating: the tokens must be equal.
 real()
 {
     local a
@@ -195,7 +195,7 @@ answers() # FOLDER: where they are kept for a while
         -o "$a/cpu.jsonl" -np 16 -n $N_TOKENS --temp 0 -s 7 || return
     step real_plain 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device "$DEVICE" \
         -o "$a/plain.jsonl" -np 16 -n $N_TOKENS --temp 0 -s 7 &&
-        say "real, plain: $(differing "$a/cpu.jsonl" "$a/plain.jsonl") of $N_PROMPTS answers differ from the processor's"
+        say "real, plain: $(differing "$a/cpu.jsonl" "$a/plain.jsonl") of $N_PROMPTS answers differ from the CPU's"
     step real_warm_cpu 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device cpu \
         -o "$a/warm_cpu.jsonl" -np 16 -n $N_TOKENS --temp 1 -s 7
     step real_warm 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device "$DEVICE" \
@@ -204,7 +204,7 @@ answers() # FOLDER: where they are kept for a while
     speculates "$a"
 }
 
-# speculates FOLDER: the first prompts one by one, with n-grams and the head, against the processor's plain answer
+# speculates FOLDER: the first prompts one by one, with n-grams and the head, against the CPU's plain answer
 speculates()
 {
     local n=0 bad=0 cut=0 text most=40 seconds=20 from head=()
@@ -328,7 +328,7 @@ drafters()
         -n $N_TOKENS -np 1,4 --temps 0,1 -r 3 && while read -r l; do say "spec: $l"; done < "$LOGS/drafters_spec.log"
 }
 
-# Long contexts: T(n) far behind, and a long prompt's answer against the processor's.
+# Long contexts: T(n) far behind, and a long prompt's answer against the CPU's.
 long()
 {
     local text="$LOGS/long_text" f
@@ -345,7 +345,7 @@ long()
     step long_cpu 90 "$AERIE" run -m "$f" --device cpu --spec-type none -f "$text" -n 16 --temp 0 -q --ids || return
     step long_device 60 "$AERIE" run -m "$f" --device "$DEVICE" -f "$text" -n 16 --temp 0 -q --ids || return
     if cmp -s "$LOGS/long_cpu.log" "$LOGS/long_device.log"; then
-        say "long: a prompt of $FAR_CHARS characters: the same answer as the processor's"
+        say "long: a prompt of $FAR_CHARS characters: the same answer as the CPU's"
     else
         say "long: a prompt of $FAR_CHARS characters: the answer DIFFERS ($LOGS/long_cpu.log, long_device.log)"
     fi

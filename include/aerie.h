@@ -181,8 +181,8 @@ typedef struct aerie_model_params {
                                * ("cuda0,cuda1"): the layers are spread over these in order; the bytes stay the same */
     aerie_log log;
     uint32_t n_gpu_layers;    /* layers on `backend`, counted from the end, where the output counts as one; the others are
-                               * on the processor; 0, or more than there are: all */
-    uint32_t n_cpu_moe;       /* number of layers, from the first on, whose experts are on the processor */
+                               * on the CPU; 0, or more than there are: all */
+    uint32_t n_cpu_moe;       /* number of layers, from the first on, whose experts are on the CPU */
     uint32_t n_cpu_ffn;       /* the same for feed-forward blocks without experts */
     const float *tensor_split; /* [n_tensor_split] shares of the layers that devices of a list get; NULL: by free memory */
     size_t n_tensor_split;

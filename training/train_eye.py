@@ -422,7 +422,7 @@ def main():
     p.add_argument("-o", "--out", required=True, help="mmproj file to write")
     p.add_argument("--aerie", default="build/aerie", help="the program")
     p.add_argument("--steps", default="1400,500", help="for captions (64 pictures), for answers (2, 5 questions each)")
-    p.add_argument("--bf16", action="store_true", help="run the text model in bfloat16: half the time on some processors")
+    p.add_argument("--bf16", action="store_true", help="run the text model in bfloat16: half the time on some CPUs")
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--check", type=int, default=100, metavar="N", help="ask about N held-out pictures")
     o = p.parse_args()

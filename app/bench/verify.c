@@ -166,7 +166,7 @@ int app_bench_verify(const app_options *given)
     plan(&v, &options);
     int bad = app_models_load(&v.models, &options, false, APP_NEED_TOKENS);
     if (!bad) bad = app_session_open(&v.session, &v.models, &options, AERIE_SPEC_NONE);
-    if (!bad && !app_is_on_gpu(&v.models.info)) /* the reading measures the processor's memory only */
+    if (!bad && !app_is_on_gpu(&v.models.info)) /* the reading measures the CPU's memory only */
         bad = app_reader_open(&v.reader, options.n_threads, aerie_model_pass_bytes(v.models.model));
     app_interrupt_arm();
     for (size_t c = 0; !bad && c < options.bench.contexts.n; c++) bad = measure_context(&v, c);

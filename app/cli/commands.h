@@ -46,7 +46,7 @@ const char *app_cpu_level(void);
 const char *app_commit(void);
 /* version.c: returns CMake's build type. */
 const char *app_build(void);
-/* machine.c: writes the processor's name as the system reports it into out [n]; "" if it is unknown. */
+/* machine.c: writes the CPU's name as the system reports it into out [n]; "" if it is unknown. */
 void app_cpu_name(char *out, size_t n);
 /* version.c: writes the tensor type that takes most bytes, or "?". Returns the bytes of all tensors in the file, 0 if it cannot
  * be read. */

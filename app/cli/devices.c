@@ -80,7 +80,7 @@ int app_device_settle(app_options *options)
     if (!given) {
         const char *said = getenv("AERIE_BACKEND");
         if (options->gpu_layers && !options->quiet && !(said && *said))
-            app_note("-ngl has no effect without --device: the model runs on the processor");
+            app_note("-ngl has no effect without --device: the model runs on the CPU");
         return APP_DONE;
     }
     if (strlen(given) >= sizeof names) return app_error(APP_USAGE, "--device has a list of %zu bytes", strlen(given));

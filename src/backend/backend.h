@@ -48,7 +48,7 @@ typedef struct ae_stream_options {
     uint32_t max_product_rows; /* largest n_rows of any matmul; 0: max_rows */
     ae_moe_shape moe;
     uint32_t n_selected_from; /* most positions that a row of select can see; 0: select is not used */
-    bool selects_blocks;  /* select uses groups and blocks, which only processors support */
+    bool selects_blocks;  /* select uses groups and blocks, which only CPUs support */
     uint32_t n_streams;   /* streams of mix; 0: mix is not used */
     /* for attention with `more`: the most rows that one row reads, their values, and their type in the KV store; 0: it is not
      * used */

@@ -95,7 +95,7 @@ static aerie_status check_gpu(const ae_gpu_driver *driver, uint32_t i, const cha
     AE_TRY(driver->count(&n, error));
     if (i < n) return AERIE_OK;
     if (!n) return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "there is no %s device on this machine; --device cpu runs on the "
-                           "processor", driver->name);
+                           "CPU", driver->name);
     if (n == 1)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "there is no device %s: this machine has one, %s", name, driver->name);
     return ae_fail(error, AERIE_ERROR_ARGUMENT, "there is no device %s: this machine has %s0 to %s%u", name, driver->name,

@@ -8,15 +8,15 @@
 #include "backend/backend.h"
 
 /* A backend by name:
- *   cpu         this machine's processor
+ *   cpu         this machine's CPU
  *   cpu-strict  the same, but only operations can touch device memory: anything else that does is stopped by a signal.
  *               For tests. Weights that are used where they are in the file are not covered.
  *   cuda        the first NVIDIA GPU; cuda0, cuda1, ...: one of several. In builds with a CUDA compiler
- *   vulkan      the first device with Vulkan 1.3, real GPUs before processors; vulkan0, vulkan1, ...: one of several. In builds
+ *   vulkan      the first device with Vulkan 1.3, real GPUs before CPUs; vulkan0, vulkan1, ...: one of several. In builds
  *               with glslangValidator
- *   emu         the GPU's kernels, run by the processor one thread after another. For tests; in builds for tests
+ *   emu         the GPU's kernels, run by the CPU one thread after another. For tests; in builds for tests
  * NULL or "": the environment variable AERIE_BACKEND, or cpu. cpu_level names the highest kernel level of
- * the processor to use ("ref", "avx2", "avx512", ...); NULL or "" = the best it has. ARGUMENT for an unknown name or level (the
+ * the CPU to use ("ref", "avx2", "avx512", ...); NULL or "" = the best it has. ARGUMENT for an unknown name or level (the
  * known ones are listed), for a level that this machine lacks, and for a number that no device has; UNSUPPORTED for a kind of
  * device that this machine or this build lacks. */
 aerie_status ae_backend_open(ae_backend **out, const char *name, const char *cpu_level, aerie_error *error);
@@ -34,7 +34,7 @@ typedef struct ae_device_info {
 
 #define AE_DEVICES_MAX 32
 
-/* Describes the processor and the GPUs in out [n_most]; for a kind of GPU without a device, it says why. Returns the number of
+/* Describes the CPU and the GPUs in out [n_most]; for a kind of GPU without a device, it says why. Returns the number of
  * entries. Opens each GPU for a moment. */
 uint32_t ae_device_list(ae_device_info *out, uint32_t n_most);
 /* Returns the kinds of GPU that this build can use, as in "cuda (sm_90), vulkan, emu" or "none". Static storage. */

@@ -50,7 +50,7 @@ static bool is_cpu(const ae_backend *backend)
     return !strcmp(backend->ops->name, "cpu");
 }
 
-/* Returns whether some layers may be on the processor even if the list does not name it. */
+/* Returns whether some layers may be on the CPU even if the list does not name it. */
 static bool wants_cpu(const aerie_model_params *p)
 {
     return p->n_gpu_layers || p->n_cpu_moe || p->n_cpu_ffn;
@@ -103,7 +103,7 @@ static aerie_status share_out(const ae_session_devices *d, const aerie_model_par
 }
 
 /* Puts the last n of the layers and the output (which counts as a layer) on the named devices in order, and earlier layers on
- * the processor. The rule is llama.cpp's: layer k of these n is on the first device up to which the shares sum to more than k
+ * the CPU. The rule is llama.cpp's: layer k of these n is on the first device up to which the shares sum to more than k
  * / n. */
 static void list_layers(const ae_session_devices *d, const ae_model *m, uint32_t n, const double *share, ae_split *split)
 {

@@ -24,7 +24,7 @@
 typedef struct ae_session_devices {
     ae_backend *list[AE_MAX_DEVICES]; /* [n] owned; those that were named come first */
     uint32_t n, n_named;
-    uint32_t cpu;        /* index of the processor; n if it is not among them */
+    uint32_t cpu;        /* index of the CPU; n if it is not among them */
 } ae_session_devices;
 
 struct aerie_model {

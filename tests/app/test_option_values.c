@@ -136,7 +136,7 @@ static void devices(void **state)
 {
     (void)state;
     cli(RUN "-ngl 99");
-    says("aerie: -ngl has no effect without --device: the model runs on the processor\n");
+    says("aerie: -ngl has no effect without --device: the model runs on the CPU\n");
     cli(RUN "-ngl 99 -q");
     says_not("no effect");
     static const char *const same[] = {"--device cpu", "-dev none", "-dev CPU -ngl all", "--device cuda999 -ngl 0"};

@@ -51,7 +51,7 @@ steps=$(make -n --no-print-directory check)
 [ "$steps" = "bash scripts/check.sh" ] || complain "make check runs: $steps"
 
 unset JOBS
-# make -j N runs N jobs, without CMake's make complaining about it; a bare make runs as many as there are processors.
+# make -j N runs N jobs, without CMake's make complaining about it; a bare make runs as many as there are CPUs.
 for jobs in 3 $(nproc); do
     flag=-j$jobs
     [ "$jobs" = 3 ] || flag=

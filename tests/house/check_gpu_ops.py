@@ -106,7 +106,7 @@ def check_operations(text, document, wrong):
             continue
         cpu, cuda, vulkan = said[name][:3]
         if not cpu.startswith("yes"):
-            wrong.append(f"{name}: docs/gpu.md says that processors do not run it")
+            wrong.append(f"{name}: docs/gpu.md says that CPUs do not run it")
         if cuda.startswith("yes") != (name in has):
             wrong.append(f"{name}: docs/gpu.md says \"{cuda}\" of CUDA, and gpu.c {'has' if name in has else 'lacks'} it")
         if vulkan.startswith("yes") and name not in has:

@@ -91,7 +91,7 @@ done
 ! ldd "$tmp/root/usr/bin/aerie" | grep -q -i -E 'cuda|nvidia|vulkan' || failed "the program is linked with a GPU's driver"
 env -i PATH=/usr/bin:/bin HOME="$tmp" "$tmp/root/usr/bin/aerie" --list-devices >"$tmp/devices" 2>&1 ||
     failed "--list-devices fails"
-grep -q '^cpu' "$tmp/devices" || failed "--list-devices lacks the processor: $(cat "$tmp/devices")"
+grep -q '^cpu' "$tmp/devices" || failed "--list-devices lacks the CPU: $(cat "$tmp/devices")"
 for driver in $(drivers "$build/aerie" | sed 's/^[^:]*: //; s/([^)]*)//g; s/,/ /g'); do # a device, or why there is none
     [ "$driver" = none ] || grep -q "^$driver" "$tmp/devices" || failed "--list-devices says nothing of $driver"
 done

@@ -1,4 +1,4 @@
-/* test_gpu_draws.c - walks and proposals on a device with kernels against the processor's: chains of samplers, sizes of
+/* test_gpu_draws.c - walks and proposals on a device with kernels against the CPU's: chains of samplers, sizes of
  * vocabularies, ties, rows with NaN and infinities. AERIE_TEST_DEVICE names the device; without one it is the emulation.
  * AERIE_TEST_OPTIONAL: a machine without that device skips everything. */
 #include <setjmp.h>
@@ -23,7 +23,7 @@ typedef struct bench {
     ae_stream *stream;
 } bench;
 
-static bench benches[2]; /* the processor, the device under test */
+static bench benches[2]; /* the CPU, the device under test */
 static ae_pool *pool;
 
 static int open_both(void **state)

@@ -621,7 +621,7 @@ int main(int argc, char **argv)
     aerie_error error = {0};
     if (said && *said) device = said;
     if (strspn(device, "cpu-strict") == strlen(device) || ae_device_check(device, &error) != AERIE_OK) {
-        printf("skip: %s\n", *error.text ? error.text : "the processor has no driver");
+        printf("skip: %s\n", *error.text ? error.text : "the CPU has no driver");
         return 77;
     }
     const struct CMUnitTest tests[] = {

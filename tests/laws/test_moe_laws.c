@@ -407,7 +407,7 @@ static void test_a_pass_walks_each_chosen_expert_once(void **state)
     rig r;
     rig_open(&r, model_path(m), NULL, 2, 1, 64, AE_KV_F16, 0);
     if (strncmp(r.backend->ops->name, "cpu", 3)) { /* it reads weights of the CPU's backends */
-        print_message("skip: counts what the processor's kernels read, and the device is %s\n", r.backend->ops->name);
+        print_message("skip: counts what the CPU's kernels read, and the device is %s\n", r.backend->ops->name);
         rig_close(&r);
         skip();
     }

@@ -807,7 +807,7 @@ static int drop(void **state)
     return rmdir(folder);
 }
 
-/* A rank on a GPU, or on its emulation, beside one on the processor. The emulation is slow, so this runs only if a device is
+/* A rank on a GPU, or on its emulation, beside one on the CPU. The emulation is slow, so this runs only if a device is
  * named. */
 static void test_on_a_gpu(void **state)
 {

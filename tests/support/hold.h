@@ -4,7 +4,7 @@
 #define AE_TESTS_HOLD_H
 
 /* Opens a device, named as for ae_backend_open (NULL: as AERIE_BACKEND says), and closes it when the program ends. Later calls
- * do nothing, nor do those for processors, nor if the device cannot be opened. */
+ * do nothing, nor do those for CPUs, nor if the device cannot be opened. */
 void test_hold_device(const char *name);
 
 #endif

@@ -7,7 +7,7 @@
  *     unit_test_long_texts --bench [--megabytes N] [VOCABULARY.gguf ...]
  *
  * cuts N megabytes (10) and a tenth of it into words by each pre-tokenizer's rules, and turns them into tokens of each file's
- * vocabulary; processor time. The ratio of a linear tokenizer is about 10.
+ * vocabulary; CPU time. The ratio of a linear tokenizer is about 10.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* apart.h - decodes an image in a separate process, so that a fault in a decoder does not reach the server's memory.
  * The child is this program, started again with one socket: it reads the image's bytes and sends back pixels or an error. It
- * cannot open files or sockets, and its memory and processor time are limited; the parent kills it when nobody wants the image
+ * cannot open files or sockets, and its memory and CPU time are limited; the parent kills it when nobody wants the image
  * any more.
  * Owns the child process and the protocol on the socket. Does not own decoding. Invariants: the child's answer is checked like
  * a file; the pixels are those that decoding inside the server would give; no child outlives its request. */

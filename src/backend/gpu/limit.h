@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 
-#define AE_GPU_LIMIT 120.0 /* seconds; for devices other than the processor */
+#define AE_GPU_LIMIT 120.0 /* seconds; for devices other than the CPU */
 
 /* Returns the limit in seconds, 0 for none: the value of AERIE_GPU_LIMIT if it is set, else `otherwise`. */
 double ae_gpu_limit(double otherwise);

@@ -114,7 +114,7 @@ typedef struct ae_packed {
 /* Codes have one of two orders; choose.c measures which is faster.
  * in_order: block after block in ascending k, panel after panel; the lines of 64 bytes of a block are adjacent.
  * Otherwise they are in runs of whole panels. A run has first line 0 of all its blocks, then line 1, and so on, so a product
- * reads 4 to 8 sequential streams. Processors prefetch only inside a page, and only a few lines of each stream, so several
+ * reads 4 to 8 sequential streams. CPUs prefetch only inside a page, and only a few lines of each stream, so several
  * streams have more bandwidth than one, and long ones more than short ones. Read bandwidth of the same pattern, 2 cores of a
  * Granite Rapids VM, medians of 7, GB/s: one stream 29; four streams of 4 KiB, read block after block, 31.3; four streams of
  * 16, 32, 64 KiB, line after line, 31.0, 33.1, 33.8, of 128 and 256 KiB no more; with prefetches only 1 KiB ahead 9 % less.

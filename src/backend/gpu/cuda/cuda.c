@@ -175,7 +175,7 @@ static aerie_status load_modules(ae_gpu_device *d, const device_numbers *n, aeri
         const ae_cu_result result = api->module_load(&d->modules[i], ae_gpu_images[i].bytes);
         if (result == AE_CU_NO_BINARY || result == AE_CU_UNSUPPORTED_PTX || result == AE_CU_INVALID_IMAGE)
             return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this build has GPU kernels for " AE_GPU_CUDA_ARCHS ", and none "
-                           "that run on %s (sm_%d%d) with a driver for CUDA %d.%d; --device cpu runs on the processor",
+                           "that run on %s (sm_%d%d) with a driver for CUDA %d.%d; --device cpu runs on the CPU",
                            n->name, n->major, n->minor, api->version / 1000, api->version % 1000 / 10);
         if (result != AE_CU_OK) return ae_cuda_fail(api, result, "cuModuleLoadData", error);
         d->n_modules++;

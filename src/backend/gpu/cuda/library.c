@@ -40,7 +40,7 @@ aerie_status ae_cuda_api_load(ae_cuda_api *api, aerie_error *error)
     void *library = open_library();
     if (!library)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       LIBRARY " is not here: no NVIDIA driver is installed; --device cpu runs on the processor");
+                       LIBRARY " is not here: no NVIDIA driver is installed; --device cpu runs on the CPU");
     const char *missing = find_functions(library, api);
     if (missing)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the NVIDIA driver is too old: its " LIBRARY " lacks %s; a driver for "

@@ -1,7 +1,7 @@
 /* fiber.c - stacks of their own, and the change from one to another. See fiber.h.
  *
  * On x86-64 and arm64 a change saves what the ABI lets a function keep and takes a few nanoseconds; elsewhere ucontext does it.
- * Two things about processors matter. A change by `ret` would be mispredicted each time, so on x86-64 it is a jump; then the
+ * Two things about CPUs matter. A change by `ret` would be mispredicted each time, so on x86-64 it is a jump; then the
  * returns after it are predicted, too, since the fibers of a warp mostly wait at the same place. And stacks that all began at
  * the same address modulo a power of two would share a few sets of the caches, so each one begins at an offset of its own.
  */

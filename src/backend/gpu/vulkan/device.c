@@ -243,12 +243,12 @@ aerie_status ae_vk_set_up(ae_vk_shared *s, uint32_t i, aerie_error *error)
     const char *missing = missing_of(&f);
     if (missing)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%.100s cannot be used: its Vulkan driver lacks %s; --device cpu runs "
-                       "on the processor", f.properties.properties.deviceName, missing);
+                       "on the CPU", f.properties.properties.deviceName, missing);
     const VkPhysicalDeviceLimits *limits = &f.properties.properties.limits;
     memcpy(d->max_groups, limits->maxComputeWorkGroupCount, sizeof d->max_groups);
     d->max_block = most_of(&f);
     d->floats = f.floats;
-    /* No limit for devices that are processors: a pass may take them minutes. */
+    /* No limit for devices that are CPUs: a pass may take them minutes. */
     d->limit = f.properties.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ? 0 : AE_GPU_LIMIT;
     AE_TRY(find_family(d, &f, error));
     AE_TRY(find_types(d, error));

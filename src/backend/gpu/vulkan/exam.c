@@ -1,4 +1,4 @@
-/* exam.c - compares a device's arithmetic with the processor's when it is opened. See exam.h.
+/* exam.c - compares a device's arithmetic with the CPU's when it is opened. See exam.h.
  *
  * Vulkan promises correctly rounded sums and products, but neither fma nor division nor square roots (docs/gpu.md). shaders/
  * exam.comp computes every operation that results depend on, over edge values and random bits. Where fma differs, it is

@@ -9,7 +9,7 @@
 
 /* Writes bit patterns for three operands, [AE_VK_EXAM_N] each. */
 void ae_vk_exam_inputs(uint32_t *a, uint32_t *b, uint32_t *c);
-/* Computes the expected results [AE_VK_EXAM_OPERATIONS][AE_VK_EXAM_N] on the processor. */
+/* Computes the expected results [AE_VK_EXAM_OPERATIONS][AE_VK_EXAM_N] on the CPU. */
 void ae_vk_exam_expect(const uint32_t *a, const uint32_t *b, const uint32_t *c, uint32_t *results);
 /* Returns the operations of which any result differs, as bits. All NaNs are equal. */
 uint32_t ae_vk_exam_compare(const uint32_t *want, const uint32_t *got);

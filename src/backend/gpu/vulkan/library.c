@@ -9,7 +9,7 @@
 
 #define LIBRARY "libvulkan.so.1"
 #define NO_DRIVER "no Vulkan driver is installed (Debian's package mesa-vulkan-drivers has those for AMD, Intel and the " \
-                  "processor); --device cpu runs on the processor"
+                  "CPU); --device cpu runs on the CPU"
 
 static const struct {
     VkResult result;

@@ -1,7 +1,7 @@
 /* vulkan.h - inside the driver "vulkan": the loaded library, a device, its blocks of memory, its queue, its pipelines.
  *
  * library.c loads the library and lists physical devices, device.c opens one, shared.c lets models share it, memory.c has its
- * memory, queue.c its queue, pipeline.c the shaders, spirv.c what is added to them, exam.c the comparison with the processor.
+ * memory, queue.c its queue, pipeline.c the shaders, spirv.c what is added to them, exam.c the comparison with the CPU.
  *
  * An ae_gpu_device is what one model has of a device: memory, batches, recordings, marks. Vulkan's device, its queue and its
  * pipelines belong to an ae_vk_shared, which all models on that device use, so that each shader is compiled once. Any thread
@@ -62,7 +62,7 @@ typedef struct ae_vk_calls {
 aerie_status ae_vk_library_load(ae_vk_library *out, aerie_error *error);
 /* Releases the library, after all its devices; a struct of zeros is allowed. */
 void ae_vk_library_release(ae_vk_library *library);
-/* Lists the devices that can compute: real GPUs first, processors last. */
+/* Lists the devices that can compute: real GPUs first, CPUs last. */
 aerie_status ae_vk_devices(const ae_vk_library *library, VkPhysicalDevice out[AE_VK_MAX_DEVICES], uint32_t *n,
                            aerie_error *error);
 /* Fills *error with the failure of a call ("vkAllocateMemory: VK_ERROR_OUT_OF_DEVICE_MEMORY (-2)"), and returns MEMORY or
@@ -267,7 +267,7 @@ uint32_t *ae_vk_spirv_prepare(const uint32_t *words, size_t *n, const VkPhysical
                               aerie_error *error);
 
 /* exam.c */
-/* Chooses d->fma and d->div. Errors: UNSUPPORTED, with the reason, if the device does not compute like the processor. */
+/* Chooses d->fma and d->div. Errors: UNSUPPORTED, with the reason, if the device does not compute like the CPU. */
 aerie_status ae_vk_exam(ae_gpu_device *d, const char *name, aerie_error *error);
 
 /* The shaders as the build compiled them (cmake/vulkan.cmake). */

@@ -194,7 +194,7 @@ uint ae_to_half(float f)
 }
 
 /* The integer nearest to p, ties to even, for |p| below 2^51. By two additions, which Vulkan rounds correctly: roundEven of
- * doubles is wrong on Mesa 22.3's lavapipe where the processor has no AVX-512. */
+ * doubles is wrong on Mesa 22.3's lavapipe where the CPU has no AVX-512. */
 double nearest(double p)
 {
     const double magic = 6755399441055744.0LF; /* 1.5 * 2^52 */

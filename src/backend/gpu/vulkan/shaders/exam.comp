@@ -1,6 +1,6 @@
 #version 460
 /* exam.comp - every operation that results depend on, over arrays of bit patterns: the driver compares them with the
- * processor's (exam.c, which lists the operations in the same order). */
+ * CPU's (exam.c, which lists the operations in the same order). */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
