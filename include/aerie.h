@@ -2,9 +2,8 @@
  * and generation. aerie_extra.h adds drafter heads, LoRA adapters, embeddings and saved sequences; aerie_measure.h measures.
  *
  * Conventions
- *   - Every function that can fail returns an aerie_status; results come back through pointers.
- *     The last parameter, `error`, may be NULL; if given, it is owned by the caller and receives a
- *     sentence that names the file or option, what was found, and what would work.
+ *   - Every function that can fail returns an aerie_status; results come back through pointers. The caller owns the last
+ *     parameter, `error`, which may be NULL; it receives a sentence: which file or option, what was found, what would work.
  *   - A pointer that must be given, and is NULL, is answered with ARGUMENT and its name; functions without a status then return
  *     false, 0 or NULL (token ids: -1), and fill structs with zeros.
  *   - What you load/create you free; `free` functions accept NULL.
@@ -20,8 +19,7 @@
  *     function (or `_init`, for languages that cannot call inline functions) sets along with all fields: what a caller
  *     compiled with an older header does not know keeps its default, and what an older library does not know is refused with a
  *     sentence if it is set. A function that fills a caller's struct takes its size and never writes beyond it. Structs
- *     inside of others or in lists (aerie_sampling, aerie_spec, aerie_message ...) keep their size; `reserved` is room, all
- *     zeros.
+ *     inside of others or in lists (aerie_sampling, aerie_spec, aerie_message ...) keep their size; `reserved` is zero.
  *   - A model is immutable once loaded and may be shared by threads and sessions.
  *
  * Threads and lifetimes of a session
@@ -116,14 +114,12 @@ typedef enum aerie_log_level {
 /* "debug", "info", "warning"; NULL for an unknown value. */
 AERIE_API const char *aerie_log_level_name(aerie_log_level level);
 
-/* One sentence without a line break, NUL-terminated UTF-8, valid during the call. Failures are not logged: they are
- * returned. */
+/* One sentence without a line break, NUL-terminated UTF-8, valid during the call. Failures are returned instead. */
 typedef void aerie_log_callback(void *user, aerie_log_level level, const char *sentence);
 
 /* Receives messages that are not failures. A model's log also serves those of its drafter heads and sessions that have no log
  * of their own, so `user` must outlive all of these. The thread that called the library calls it (for a session, the stepping
- * thread), so several threads at once may do so if they share a model or a log. It may call functions that any thread may
- * call. */
+ * thread), so several threads at once may do so if they share a model or a log. It may call what any thread may call. */
 typedef struct aerie_log {
     aerie_log_callback *call; /* NULL: the model's log; for a model or grammar: no log */
     void *user;
@@ -187,6 +183,11 @@ typedef struct aerie_model_params {
     const float *tensor_split; /* [n_tensor_split] shares of the layers that devices of a list get; NULL: by free memory */
     size_t n_tensor_split;
     const struct aerie_machines *machines; /* several processes run the model together (aerie_extra.h); NULL: this one */
+    /* [n_placements] "PATTERN=DEVICE", as in "exps=CPU": a layer's feed-forward block is on the device (the CPU, or one of
+     * `backend`) of the first pattern that matches its weights' names. Patterns are regular expressions that ignore case. If
+     * the weights of a block are given to several devices, it is on the one with most of their bytes. */
+    const char *const *placements;
+    size_t n_placements;
 } aerie_model_params;
 
 /* Returns the names that aerie_model_params.backend may have: "cpu, ...". Static storage. */
@@ -514,8 +515,7 @@ typedef struct aerie_spec {
     uint32_t top_k;                 /* trees: children considered per node; 0: chosen by the drafter */
     uint32_t window, n_sinks;       /* heads: see only the newest `window` positions and the first n_sinks, in multiples of 64;
                                      * 0: as the head was made */
-    bool ngram;                     /* also continue text seen before, for all types but AUTO, NONE and NGRAM, with trees AUTO
-                                     * and OFF */
+    bool ngram;                     /* also continue text seen before; not with AUTO, NONE, NGRAM or trees but AUTO and OFF */
     bool optional;                  /* AUTO: a head or draft model that cannot be used is left out with a warning, instead of
                                      * making the session fail */
     /* MOE. Layers are listed from 0 on, as in "0-3,7,20-"; the lists are read by aerie_session_create, not kept */

@@ -71,6 +71,8 @@ int app_device_settle(app_options *options)
     if (!bad) bad = settle_shares(options);
     if (bad) return bad;
     if (options->cpu_moe) options->model_params.n_cpu_moe = UINT32_MAX;
+    options->model_params.placements = options->placements.items;
+    options->model_params.n_placements = options->placements.n;
     if (given && !*given) return app_error(APP_USAGE, "--device needs the name of a device; --list-devices lists them");
     if (!n_layers || (given && strcmp(given, "none") == 0)) given = "cpu"; /* llama.cpp's words for it */
     if (!given || strcmp(given, "cpu") == 0) { /* nothing to share out */
@@ -79,8 +81,8 @@ int app_device_settle(app_options *options)
     }
     if (!given) {
         const char *said = getenv("AERIE_BACKEND");
-        if (options->gpu_layers && !options->quiet && !(said && *said))
-            app_note("-ngl has no effect without --device: the model runs on the CPU");
+        if ((options->gpu_layers || options->placements.n) && !options->quiet && !(said && *said))
+            app_note("%s has no effect without --device: the model runs on the CPU", options->gpu_layers ? "-ngl" : "-ot");
         return APP_DONE;
     }
     if (strlen(given) >= sizeof names) return app_error(APP_USAGE, "--device has a list of %zu bytes", strlen(given));

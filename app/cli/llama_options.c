@@ -44,7 +44,6 @@ static const app_foreign foreign_options[] = {
     /* GPUs and several machines */
     {"-sm --split-mode -mg --main-gpu", "X", APP_NO_EFFECT,
      "layers lie where --device, -ngl and --tensor-split say"},
-    {"-ot --override-tensor", "X", APP_NO_EFFECT, "layers lie where --device and -ngl say, experts where --n-cpu-moe does"},
     {"-kvo --kv-offload -nkvo --no-kv-offload --op-offload --no-op-offload --no-host", NULL, APP_NO_EFFECT,
      "the cache of a layer is where the layer is (--device, -ngl)"},
     {"-fit --fit", "on|off", APP_NO_EFFECT,

@@ -87,6 +87,7 @@ void app_options_free(app_options *options)
     free(options->convert.skip.items);
     free(options->render.variables.items);
     free(options->overrides.items);
+    free(options->placements.items);
     free(options->images.items);
     app_lists_free(options);
     app_loras_free(&options->loras);
@@ -323,6 +324,7 @@ static int set_value(app_options *options, const app_option *o, const char *name
     case APP_TEXT: *(const char **)place = text; return APP_DONE;
     case APP_TEXTS: return add_text(place, text) ? APP_DONE : app_error_memory("the options");
     case APP_OVERRIDES: return app_overrides_add(options, text);
+    case APP_PLACEMENTS: return app_placements_add(options, text);
     case APP_FILES: return app_files_add(options, place, text);
     case APP_LORAS:
     case APP_LORAS_SCALED: return app_loras_add(place, name, text, o->type == APP_LORAS_SCALED);

@@ -80,6 +80,7 @@ typedef enum app_type {
     APP_TEXT,       /* const char * */
     APP_TEXTS,      /* app_texts: may be given several times */
     APP_OVERRIDES,  /* app_texts: KEY=TYPE:VALUE, or several with commas; may be given several times */
+    APP_PLACEMENTS, /* the same: PATTERN=DEVICE */
     APP_FILES,      /* app_texts: FILE, or several with commas; may be given several times */
     APP_NUMBERS,    /* app_numbers: list with commas, each in [min, max] */
     APP_REALS,      /* app_reals: list with commas, each in [min, max] */
@@ -326,6 +327,7 @@ typedef struct app_options {
     const char *rope_scaling;
     float rope_freq_scale; /* 0: not given */
     app_texts overrides; /* metadata overrides; model_params points to them */
+    app_texts placements; /* of --override-tensor; model_params points to them */
     uint32_t draft_vocab;
     app_hier_options hier;
     aerie_session_params session;
@@ -446,6 +448,7 @@ const char *app_gpu_drivers(void);
 
 /* options_lists.c: adds the items of a value. */
 int app_overrides_add(app_options *options, const char *text);
+int app_placements_add(app_options *options, const char *text);
 int app_files_add(app_options *options, app_texts *files, const char *text);
 void app_lists_free(app_options *options);
 

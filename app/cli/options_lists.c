@@ -1,4 +1,5 @@
-/* options_lists.c - values that are lists with commas between, as llama.cpp takes them: --override-kv and --image.
+/* options_lists.c - values that are lists with commas between, as llama.cpp takes them: --override-kv,
+ * --override-tensor and --image.
  *
  * The items are copies, which the options own. Invariant: a value that has a meaning as a whole keeps it: an override's text
  * may have commas in it, and so may a file's name.
@@ -49,6 +50,21 @@ int app_overrides_add(app_options *options, const char *text)
         if (bad || !*end) return bad;
         text = end + 1;
     }
+}
+
+int app_placements_add(app_options *options, const char *text)
+{
+    for (const char *next = text; next; text = next + 1) {
+        next = strchr(text, ',');
+        const size_t n = next ? (size_t)(next - text) : strlen(text);
+        const char *equals = memchr(text, '=', n);
+        if (!equals || equals == text || text[n - 1] == '=')
+            return app_error(APP_USAGE, "--override-tensor takes PATTERN=DEVICE, several of them with commas, as in exps=CPU; "
+                             "found '%.*s'", (int)n, text);
+        const int bad = append_copy(options, &options->placements, text, n);
+        if (bad) return bad;
+    }
+    return APP_DONE;
 }
 
 int app_files_add(app_options *options, app_texts *files, const char *text)

@@ -91,6 +91,9 @@ static const app_option options[] = {
      "whole model; 0: nothing, whatever --device says"},
     {"-ts --tensor-split", "N,N,...", APP_TEXT, LOADS, AT(tensor_split), 0, 0, "Model",
      "the share of the layers that each of several devices gets, e.g. 3,1 (default: by free memory)"},
+    {"-ot --override-tensor", "PATTERN=DEVICE[,...]", APP_PLACEMENTS, LOADS, AT(placements), 0, 0, "Model",
+     "keep the feed-forward blocks (the experts, too) whose weights' names match a regular expression on a device: exps=CPU, "
+     "or 'blk\\.(1|2)\\.ffn=cuda1'; may be given several times, and the first match decides"},
     {"-ncmoe --n-cpu-moe", "N", APP_U32, LOADS, AT(model_params.n_cpu_moe), 0, 1e5, "Model",
      "keep the experts of the first N layers on the CPU, whatever --device says"},
     {"-cmoe --cpu-moe", NULL, APP_FLAG, LOADS, AT(cpu_moe), 0, 0, "Model",
@@ -161,8 +164,7 @@ static const app_option options[] = {
     {"-f --file", "FILE", APP_TEXT, APP_RUN | APP_TOKENIZE | APP_EMBED, AT(file), 0, 0, "Prompt",
      "read the prompt from a file, - is standard input; run drops one newline at its end, and for embed each line is a text"},
     {"--image", "FILE[,FILE...]", APP_FILES, APP_RUN, AT(images), 0, 0, "Prompt",
-     "an image (JPEG, PNG or WebP) for the one prompt; may be repeated. Images come before the text, or where it has "
-     "<__media__>"},
+     "an image (JPEG, PNG or WebP) for the one prompt; may be repeated. Images come first, or where the text has <__media__>"},
     {"--prompts-file", "FILE", APP_TEXT, PROMPTS | APP_EMBED, AT(prompts_file), 0, 0, "Prompt",
      "a prompt on each line; empty lines are skipped. In a .jsonl file a line is JSON: a text, or an object with \"prompt\" or "
      "\"messages\""},
@@ -211,8 +213,7 @@ static const app_option options[] = {
      "maximum number of tokens of reasoning in an answer, after which the text that closes it is inserted. 0: none; the "
      "template's variable that turns thinking off (enable_thinking, thinking) is set, too. -1: no limit"},
     {"-rea --reasoning", "on|off|auto", APP_TEXT, SPECULATES, AT(chat.reasoning), 0, 0, "Template",
-     "turn thinking on or off, if the template has a variable for it (enable_thinking, thinking); auto: the template's default "
-     "(default: auto)"},
+     "turn thinking on or off, if the template has a variable for it (enable_thinking, thinking) (default: auto, as it says)"},
     {"--reasoning-effort", "LEVEL", APP_TEXT, SPECULATES, AT(chat.reasoning_effort), 0, 0, "Template",
      "set the template's variable reasoning_effort, such as low, medium or high; a request's own value takes precedence"},
     {"--reasoning-budget-message", "TEXT", APP_TEXT, SPECULATES, AT(chat.reasoning_message), 0, 0, "Template",
@@ -255,8 +256,7 @@ static const app_option options[] = {
     {"--diffusion-alg-temp", "X", APP_F32, SPECULATES, AT(diffusion.alg_temp), 0, 1000, "Diffusion",
      "draw what a step keeps, with weights exp(confidence / X); 0: the most confident"},
     {"--diffusion-cfg-scale", "X", APP_F32, SPECULATES, AT(diffusion.cfg_scale), 0, 1000, "Diffusion",
-     "classifier-free guidance: move away by X from what the model says without the prompt; each step takes two passes; 0: "
-     "off"},
+     "classifier-free guidance: move away by X from what the model says without the prompt, in two passes a step; 0: off"},
     {"--diffusion-add-gumbel-noise", "X", APP_F32, SPECULATES, AT(diffusion_noise), -1e6, 1e6, "Diffusion",
      "no effect: with --temp above 0 tokens are always drawn by Gumbel noise"},
     {"--diffusion-visual", NULL, APP_FLAG, APP_RUN, AT(run.denoising_shown), 0, 0, "Diffusion",

@@ -193,7 +193,7 @@ static bool on_loaded(void *user, uint64_t done, uint64_t total)
     return true;
 }
 
-/* is_draft: the draft model, which has its own metadata and RoPE options. */
+/* is_draft: the draft model, to which metadata, RoPE options and placements of the model do not apply. */
 static int load_one(aerie_model **model, const char *path, const app_options *options, bool is_draft)
 {
     aerie_model_params params = options->model_params;
@@ -207,7 +207,7 @@ static int load_one(aerie_model **model, const char *path, const app_options *op
     if (is_draft) {
         params.machines = NULL; /* only the first process of a group uses it, so that it has it for itself */
         params.rope = NULL;
-        params.n_overrides = 0;
+        params.n_overrides = params.n_placements = 0;
     }
     const aerie_status status = aerie_model_load(model, path, &params, &error);
     app_progress_clear(&shown);

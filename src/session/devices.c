@@ -2,10 +2,13 @@
  *
  * Owns nothing: the backends that are opened here belong to the caller. The map itself is engine/weights/split.h.
  */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "device/device.h"
+#include "formats/patterns.h"
 #include "session/session_int.h"
 
 #define MAX_NAMES 256 /* longest list of devices, in bytes */
@@ -53,7 +56,7 @@ static bool is_cpu(const ae_backend *backend)
 /* Returns whether some layers may be on the CPU even if the list does not name it. */
 static bool wants_cpu(const aerie_model_params *p)
 {
-    return p->n_gpu_layers || p->n_cpu_moe || p->n_cpu_ffn;
+    return p->n_gpu_layers || p->n_cpu_moe || p->n_cpu_ffn || p->n_placements;
 }
 
 static aerie_status open_all(ae_session_devices *d, const aerie_model_params *p, aerie_error *error)
@@ -75,6 +78,129 @@ aerie_status ae_session_open_devices(ae_session_devices *d, const aerie_model_pa
     const aerie_status status = open_all(d, p, error);
     if (status != AERIE_OK) ae_session_close_devices(d);
     return status;
+}
+
+/* ---- Feed-forward blocks whose device is chosen by the names of their weights ----------------------------------- */
+
+/* A block lies whole on one device: on the one that placements (aerie_model_params.placements) give most of its bytes to.
+ * Weights that no placement names do not count. Source: llama.cpp's --override-tensor, which places single weights. The first
+ * pattern that matches a name decides there, too. */
+
+/* Returns the layer whose feed-forward block has the weight, or UINT32_MAX. Source: names as in "blk.3.ffn_up_exps.weight". */
+static uint32_t layer_of(ae_gguf_string name)
+{
+    static const char before[] = "blk.", after[] = ".ffn_";
+    const size_t n_before = sizeof before - 1, n_after = sizeof after - 1;
+    size_t at = n_before;
+    uint32_t layer = 0;
+    if (name.n < n_before || memcmp(name.data, before, n_before)) return UINT32_MAX;
+    for (; at < name.n && isdigit((unsigned char)name.data[at]) && layer < AE_MAX_LAYERS; at++)
+        layer = 10 * layer + (uint32_t)(name.data[at] - '0');
+    if (at == n_before || name.n - at < n_after || memcmp(name.data + at, after, n_after)) return UINT32_MAX;
+    return layer;
+}
+
+/* Returns whether two names of devices are equal, whatever their case; "cuda" is "cuda0". */
+static bool is_same_device(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+    size_t n = n_a < n_b ? n_a : n_b;
+    for (size_t i = 0; i < n; i++)
+        if (tolower((unsigned char)a[i]) != tolower((unsigned char)b[i])) return false;
+    if (n_a == n_b) return true;
+    const char *longer = n_a > n_b ? a : b;
+    return n && (n_a > n_b ? n_a : n_b) == n + 1 && longer[n] == '0' && !isdigit((unsigned char)longer[n - 1]);
+}
+
+/* Finds the number, in the list of devices, of the one that a placement names after its last '='. */
+static aerie_status find_device(const ae_session_devices *d, const aerie_model_params *p, const char *placement,
+                                uint32_t *device, aerie_error *error)
+{
+    const char *name = strrchr(placement, '='), *names = p->backend ? p->backend : "";
+    if (!name || name == placement || !name[1])
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the placement \"%.160s\" is not PATTERN=DEVICE, as in \"exps=CPU\"",
+                       placement);
+    const size_t n = strlen(++name);
+    *device = d->cpu;
+    if (is_same_device(name, n, "cpu", 3)) return AERIE_OK;
+    *device = 0;
+    for (const char *at = names, *end; *device < d->n_named; at = end + 1, ++*device) {
+        end = at + strcspn(at, ",");
+        if (is_same_device(name, n, at, (size_t)(end - at))) return AERIE_OK;
+        if (!*end) break;
+    }
+    return ae_fail(error, AERIE_ERROR_ARGUMENT, "the placement \"%.160s\" names a device that the model is not on; it is on "
+                   "the CPU%s%s", placement, *names ? " and " : "", names);
+}
+
+static aerie_status compile(ae_patterns *patterns, const aerie_model_params *p, aerie_error *error)
+{
+    for (size_t i = 0; i < p->n_placements; i++) {
+        const char *text = p->placements[i];
+        AE_TRY(ae_patterns_add(patterns, text, (size_t)(strrchr(text, '=') - text), error));
+    }
+    return AERIE_OK;
+}
+
+/* Adds the bytes of each weight to those that its layer's block has on the device of its placement. */
+static aerie_status weigh(const ae_model *m, const ae_patterns *patterns, const uint32_t *device,
+                          uint64_t (*bytes)[AE_MAX_DEVICES], aerie_error *error)
+{
+    size_t first;
+    for (size_t i = 0; i < ae_gguf_n_tensors(m->gguf); i++) {
+        const ae_gguf_tensor *t = ae_gguf_tensor_at(m->gguf, i);
+        const uint32_t layer = layer_of(t->name);
+        if (layer >= m->hparams.n_layers) continue;
+        AE_TRY(ae_patterns_first(patterns, t->name, &first, error));
+        if (first < patterns->n) bytes[layer][device[first]] += t->bytes;
+    }
+    return AERIE_OK;
+}
+
+static aerie_status place(ae_split *split, const ae_session_devices *d, const ae_model *m,
+                          const uint64_t (*bytes)[AE_MAX_DEVICES], aerie_error *error)
+{
+    for (uint32_t layer = 0; layer < m->hparams.n_layers; layer++) {
+        uint32_t best = 0;
+        for (uint32_t i = 1; i < d->n; i++)
+            if (bytes[layer][i] > bytes[layer][best]) best = i;
+        if (bytes[layer][best] && split->devices[split->ffn[layer]] != d->list[best])
+            AE_TRY(ae_split_set_ffn(split, m, layer, d->list[best], error));
+    }
+    return AERIE_OK;
+}
+
+static aerie_status place_by_name(ae_split *split, const ae_session_devices *d, const ae_model *m, const aerie_model_params *p,
+                                  aerie_error *error)
+{
+    ae_patterns patterns = {0};
+    aerie_status status = AERIE_OK;
+    if (!p->n_placements) return AERIE_OK;
+    uint64_t(*bytes)[AE_MAX_DEVICES] = ae_alloc(m->hparams.n_layers + 1, sizeof *bytes);
+    uint32_t *device = ae_alloc(p->n_placements, sizeof *device);
+    if (!bytes || !device) status = ae_fail_memory(error, "placements", (m->hparams.n_layers + 1) * sizeof *bytes);
+    for (size_t i = 0; i < p->n_placements && status == AERIE_OK; i++)
+        status = find_device(d, p, p->placements[i], &device[i], error);
+    if (status == AERIE_OK) status = compile(&patterns, p, error);
+    if (status == AERIE_OK) status = weigh(m, &patterns, device, bytes, error);
+    if (status == AERIE_OK) status = place(split, d, m, (const uint64_t(*)[AE_MAX_DEVICES])bytes, error);
+    ae_patterns_free(&patterns);
+    ae_free(device);
+    ae_free(bytes);
+    return status;
+}
+
+bool ae_session_placement_is_idle(const ae_model *m, const aerie_model_params *p, size_t i)
+{
+    ae_patterns one = {0};
+    bool found = false;
+    const char *text = p->placements[i];
+    aerie_status status = ae_patterns_add(&one, text, (size_t)(strrchr(text, '=') - text), NULL);
+    for (size_t k = 0; status == AERIE_OK && !found && k < ae_gguf_n_tensors(m->gguf); k++) {
+        const ae_gguf_string name = ae_gguf_tensor_at(m->gguf, k)->name;
+        if (layer_of(name) < m->hparams.n_layers) status = ae_patterns_match(&one, 0, name, &found, NULL);
+    }
+    ae_patterns_free(&one);
+    return status == AERIE_OK && !found;
 }
 
 /* ---- Which layers lie where --------------------------------------------------------------------------------- */
@@ -134,7 +260,7 @@ aerie_status ae_session_place(ae_split *split, const ae_session_devices *d, cons
         if (i >= n || split->devices[split->ffn[i]] == d->list[d->cpu]) continue;
         AE_TRY(ae_split_set_ffn(split, m, i, d->list[d->cpu], error));
     }
-    return AERIE_OK;
+    return place_by_name(split, d, m, p, error);
 }
 
 void ae_session_describe_split(const ae_split *split, uint32_t n_layers, char *text, size_t room)

@@ -117,6 +117,7 @@ aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, c
     AE_STRUCT_TAKE(model_params, mp, model_params, error);
     AE_STRUCT_TAKE(rope, rope, mp.rope, error);
     if (mp.rope) mp.rope = &rope;
+    mp.n_placements = 0; /* they are the target's */
     const ae_model_options options = {.no_mmap = mp.no_mmap};
     const ae_model_options target_options = {.no_mmap = mp.no_mmap, .rope = mp.rope, .overrides = mp.overrides,
                                              .n_overrides = mp.n_overrides};

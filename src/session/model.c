@@ -126,6 +126,10 @@ static void tell_loaded(const aerie_model *m, const aerie_model_params *p)
     if (*ae_vocab_warning(m->vocab))
         ae_log_say(&p->log, AERIE_LOG_WARNING, "%.300s: %s", ae_gguf_path(gguf), ae_vocab_warning(m->vocab));
     if (!m->model) return;
+    for (size_t i = 0; i < p->n_placements; i++)
+        if (ae_session_placement_is_idle(m->model, p, i))
+            ae_log_say(&p->log, AERIE_LOG_WARNING, "the placement '%.80s' has no effect: it matches the name of no weight of a "
+                       "feed-forward block, and others lie where their layers do", p->placements[i]);
     const ae_parts *parts = &m->net->parts;
     const double seconds = parts->fill_seconds, rate = seconds > 0 ? (double)parts->fill_bytes / 1e9 / seconds : 0;
     ae_log_say(&p->log, AERIE_LOG_INFO, "loaded '%s' (%s, %.1f M parameters) in %.2f s: read %.1f MiB in %.2f s (%.2f GB/s), "

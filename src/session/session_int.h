@@ -204,9 +204,11 @@ aerie_status ae_session_check_memory(const ae_backend *backend, const char *what
 /* devices.c: opens the devices that the parameters ask for. Errors: ARGUMENT, and those of ae_backend_open. */
 aerie_status ae_session_open_devices(ae_session_devices *devices, const aerie_model_params *params, aerie_error *error);
 void ae_session_close_devices(ae_session_devices *devices);
-/* Decides which layers lie where. Errors: ARGUMENT, UNSUPPORTED. */
+/* Decides which layers lie where. Errors: ARGUMENT, UNSUPPORTED, LIMIT, MEMORY. */
 aerie_status ae_session_place(ae_split *split, const ae_session_devices *devices, const ae_model *model,
                               const aerie_model_params *params, aerie_error *error);
+/* Returns whether placement i matches no weight of a feed-forward block. */
+bool ae_session_placement_is_idle(const ae_model *model, const aerie_model_params *params, size_t i);
 /* Describes the split, as in "layers 0 to 17 on cpu, layers from 18 on and the output on cuda", in at most `room` bytes. */
 void ae_session_describe_split(const ae_split *split, uint32_t n_layers, char *text, size_t room);
 /* MEMORY if some device has less free memory than on[its number], or (ae_session_check_engine) than an engine with these

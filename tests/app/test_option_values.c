@@ -139,6 +139,17 @@ static void devices(void **state)
     says("aerie: -ngl has no effect without --device: the model runs on the CPU\n");
     cli(RUN "-ngl 99 -q");
     says_not("no effect");
+    cli(RUN "-ot exps=CPU,ffn=cpu");
+    says("aerie: -ot has no effect without --device: the model runs on the CPU\n");
+    static const char *const placements[] = {"exps", "exps=", "=cpu", "exps=CPU,", ",exps=CPU", "''", "a=b,c"};
+    for (size_t i = 0; i < sizeof placements / sizeof *placements; i++) {
+        cli(RUN "-ot %s", placements[i]);
+        assert_int_equal(cli_last.status, 2);
+        assert_non_null(strstr(cli_last.err, "--override-tensor takes PATTERN=DEVICE"));
+    }
+    cli(RUN "-ot exps=cuda7");
+    assert_int_equal(cli_last.status, 2);
+    assert_non_null(strstr(cli_last.err, "names a device that the model is not on; it is on the CPU"));
     static const char *const same[] = {"--device cpu", "-dev none", "-dev CPU -ngl all", "--device cuda999 -ngl 0"};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         cli(RUN "%s", same[i]);

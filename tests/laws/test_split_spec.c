@@ -18,6 +18,7 @@
 #include "every.h"
 #include "mkarch.h"
 #include "mkhead.h"
+#include "session/session_int.h"
 #include "spec_rig.inc"
 
 #define N_PROMPTS 5
@@ -144,6 +145,57 @@ static void test_every_number_of_layers(void **state)
     }
 }
 
+/* ---- Blocks placed by the names of their weights ----------------------------------------------------------- */
+
+static void note_idle(void *user, aerie_log_level level, const char *text)
+{
+    uint32_t *n = user;
+    *n += level == AERIE_LOG_WARNING && strstr(text, "has no effect");
+}
+
+/* on_cpu: bits of the layers whose feed-forward block is then on the CPU; the others are on cpu-strict. n_idle: the placements
+ * that match nothing. */
+static void compare_placed(const char *name, const char *const *placements, size_t n, uint32_t on_cpu, uint32_t n_idle)
+{
+    static run wanted, got;
+    const struct kind k = {name, NULL, AERIE_SPEC_NGRAM};
+    aerie_error error = {0};
+    aerie_model *model = open_model(name, "cpu", 0, 0, 0);
+    aerie_model_params p = aerie_model_params_default();
+    uint32_t n_warned = 0;
+    void *saved[2];
+    size_t n_saved[2];
+    assert_true(answer_all(&k, model, &wanted, &saved[0], &n_saved[0]));
+    aerie_model_free(model);
+    p.n_threads = 1, p.backend = "cpu-strict", p.placements = placements, p.n_placements = n;
+    p.log = (aerie_log){note_idle, &n_warned};
+    need(aerie_model_load(&model, path_of(name), &p, &error), &error);
+    const ae_split *split = &model->net->split;
+    for (uint32_t i = 0; i < model->model->hparams.n_layers; i++) {
+        const char *device = split->devices[split->ffn[i]]->ops->name;
+        if ((strcmp(device, "cpu") == 0) != (on_cpu >> i & 1))
+            fail_msg("%s, %s: the feed-forward block of layer %u is on %s", name, placements[0], i, device);
+    }
+    assert_int_equal(n_warned, n_idle);
+    assert_true(answer_all(&k, model, &got, &saved[1], &n_saved[1]));
+    for (size_t i = 0; i < N_PROMPTS; i++) same_answer(&got.answers[i], &wanted.answers[i], placements[0], i);
+    assert_int_equal(n_saved[0], n_saved[1]);
+    assert_memory_equal(saved[0], saved[1], n_saved[0]);
+    aerie_free(saved[0]);
+    aerie_free(saved[1]);
+    aerie_model_free(model);
+}
+
+static void test_placements(void **state)
+{
+    (void)state;
+    compare_placed("llama", (const char *const[]){"blk\\.(0|2)\\.ffn_down=CPU"}, 1, 5, 0); /* a part moves the whole block */
+    compare_placed("llama", (const char *const[]){"FFN=cpu", "attn=cpu"}, 2, 15, 1);
+    compare_placed("llama", (const char *const[]){"ffn_(up|gate)=Cpu-Strict", "ffn=cpu"}, 2, 0, 0); /* most of the bytes */
+    compare_placed("llama", (const char *const[]){"ffn_down=cpu-strict0", "blk.3.*ffn=cpu"}, 2, 8, 0);
+    compare_placed("qwen3moe", (const char *const[]){"exps=CPU"}, 1, UINT32_MAX, 0);
+}
+
 /* ---- Refusals ------------------------------------------------------------------------------------------- */
 
 static void refuses(const aerie_model_params *params, const char *text)
@@ -175,6 +227,15 @@ static void test_wrong_parameters(void **state)
     refuses(&p, "all shares of --tensor-split are 0");
     p.tensor_split = NULL;
     refuses(&p, "a split into 2 shares");
+    p.n_tensor_split = 0, p.n_placements = 1;
+    static const char *const wrong[][2] = {{"exps", "is not PATTERN=DEVICE"}, {"exps=", "is not PATTERN=DEVICE"},
+                                           {"=cpu", "is not PATTERN=DEVICE"}, {"(=cpu", "is not a regular expression"},
+                                           {"exps=cuda7", "a device that the model is not on"},
+                                           {"exps=cpu-strict1", "a device that the model is not on"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        p.placements = wrong[i];
+        refuses(&p, wrong[i][1]);
+    }
 }
 
 /* As llama.cpp spreads them: 4 layers and the output over two devices, 3 to 2. */
@@ -237,6 +298,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_number_of_layers),
+        cmocka_unit_test(test_placements),
         cmocka_unit_test(test_wrong_parameters),
         cmocka_unit_test(test_plan),
     };

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "formats/kind.h"
 #include "formats/gguf_parse.h"
+#include "formats/patterns.h"
 #include "convert/quantize/rewrite_int.h"
 
 ae_rewrite_settings ae_rewrite_settings_default(const ae_mix *mix)
@@ -77,14 +78,14 @@ static aerie_status check_type(uint32_t type, aerie_error *error)
 }
 
 /* Chooses the requested type, before the length of the rows is considered. */
-static aerie_status want(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, ae_rewrite_tensor *t,
+static aerie_status want(ae_rewrite *r, ae_patterns *rules, const ae_rewrite_settings *s, ae_rewrite_tensor *t,
                          aerie_error *error)
 {
     const ae_gguf_string name = t->name;
     const bool output = ae_mix_name_is(name, "output.weight"), embedding = ae_mix_name_is(name, "token_embd.weight");
     size_t rule = s->n_rules;
     t->wanted = s->pure ? s->mix->type : ae_mix_type(s->mix, &r->model, name, t->ne[0]);
-    AE_TRY(ae_rules_first(rules, name, &rule, error));
+    AE_TRY(ae_patterns_first(rules, name, &rule, error));
     if (rule < s->n_rules) {
         t->wanted = s->rules[rule].type;
         r->rule_uses[rule]++;
@@ -116,7 +117,7 @@ static aerie_status weigh(const ae_rewrite *r, ae_rewrite_tensor *t, aerie_error
     return AERIE_OK;
 }
 
-static aerie_status choose(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, ae_rewrite_tensor *t,
+static aerie_status choose(ae_rewrite *r, ae_patterns *rules, const ae_rewrite_settings *s, ae_rewrite_tensor *t,
                            aerie_error *error)
 {
     const ae_type_info *from = ae_type_get(t->from->type), *to;
@@ -188,7 +189,7 @@ static aerie_status check_mix(const ae_rewrite *r, aerie_error *error)
 
 /* ---- The plan ------------------------------------------------------------------------------------------- */
 
-static aerie_status plan_tensors(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, aerie_error *error)
+static aerie_status plan_tensors(ae_rewrite *r, ae_patterns *rules, const ae_rewrite_settings *s, aerie_error *error)
 {
     r->n_tensors = 0;
     for (size_t i = 0; i < ae_gguf_n_tensors(r->gguf); i++) {
@@ -211,7 +212,7 @@ static aerie_status plan_tensors(ae_rewrite *r, ae_rules *rules, const ae_rewrit
 
 aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rewrite_settings *s, aerie_error *error)
 {
-    ae_rules rules = {0};
+    ae_patterns rules = {0};
     *out = NULL;
     if (ae_role_of(gguf) != AE_ROLE_MMPROJ) AE_TRY(ae_role_need(gguf, AE_ROLE_MODEL, error));
     AE_TRY(check_type(s->mix->type, error));
@@ -232,9 +233,10 @@ aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rew
     if (!r->tensors || !r->rule_uses) status = ae_fail_memory(error, "a plan", (n_tensors + 1) * sizeof *r->tensors);
     if (status == AERIE_OK) status = ae_prune_read(&r->layers, gguf, s->pruned, s->n_pruned, error);
     if (status == AERIE_OK) status = check_mix(r, error);
-    if (status == AERIE_OK) status = ae_rules_compile(&rules, s->rules, s->n_rules, error);
+    for (size_t i = 0; i < s->n_rules && status == AERIE_OK; i++)
+        status = ae_patterns_add(&rules, s->rules[i].pattern, strlen(s->rules[i].pattern), error);
     if (status == AERIE_OK) status = plan_tensors(r, &rules, s, error);
-    ae_rules_free(&rules);
+    ae_patterns_free(&rules);
     if (status == AERIE_OK) *out = r;
     else ae_rewrite_free(r);
     return status;

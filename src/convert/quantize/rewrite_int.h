@@ -4,7 +4,6 @@
 
 #include "formats/gguf_write.h"
 #include "convert/quantize/rewrite.h"
-#include "convert/quantize/rule.h"
 #include "base/mem.h"
 
 /* prune.c: which layers are left out. All zero: none. */
