@@ -189,6 +189,19 @@ static aerie_status read_block(const ae_convert *c, const json_t *block, uint32_
     return AERIE_OK;
 }
 
+/* Writes numbers of heads and widths of feed-forward blocks that differ by layer; heads, n_kv, width: [number of layers]. */
+static aerie_status put_by_layer(ae_convert_keys *k, const ae_convert *c, const uint32_t *heads, const uint32_t *n_kv,
+                                 const uint32_t *width)
+{
+    const uint32_t n = c->model.n_layers;
+    ae_convert_put_array(k, "attention.head_count", AE_GGUF_U32, heads, n);
+    ae_convert_put_array(k, "attention.head_count_kv", AE_GGUF_U32, n_kv, n);
+    ae_convert_put_array(k, "feed_forward_length", AE_GGUF_U32, width, n);
+    ae_convert_put_u32(k, "attention.key_length", c->model.head_dim);
+    ae_convert_put_u32(k, "attention.value_length", c->model.head_dim);
+    return k->status;
+}
+
 aerie_status ae_convert_keys_deci(ae_convert_keys *k, const ae_convert *c)
 {
     const json_t *blocks = ae_convert_value(c, "block_configs"), *list = ae_convert_value(c, "num_key_value_heads_per_layer");
@@ -200,12 +213,7 @@ aerie_status ae_convert_keys_deci(ae_convert_keys *k, const ae_convert *c)
         if (list) AE_TRY(whole_at(c, list, "num_key_value_heads_per_layer", i, 1, AE_MAX_HEADS, &n_kv[i]));
         if (blocks) AE_TRY(read_block(c, json_array_get(blocks, i), i, &heads[i], &n_kv[i], &width[i]));
     }
-    ae_convert_put_array(k, "attention.head_count", AE_GGUF_U32, heads, n);
-    ae_convert_put_array(k, "attention.head_count_kv", AE_GGUF_U32, n_kv, n);
-    ae_convert_put_array(k, "feed_forward_length", AE_GGUF_U32, width, n);
-    ae_convert_put_u32(k, "attention.key_length", c->model.head_dim);
-    ae_convert_put_u32(k, "attention.value_length", c->model.head_dim);
-    return k->status;
+    return put_by_layer(k, c, heads, n_kv, width);
 }
 
 /* ---- Jais -------------------------------------------------------------------------------------------------------- */
@@ -391,12 +399,7 @@ aerie_status ae_convert_keys_openelm(ae_convert_keys *k, const ae_convert *c)
         if (whole < 0.9 * width) whole += step;
         n_ff[i] = (uint32_t)whole;
     }
-    ae_convert_put_array(k, "attention.head_count", AE_GGUF_U32, n_heads, n);
-    ae_convert_put_array(k, "attention.head_count_kv", AE_GGUF_U32, n_kv, n);
-    ae_convert_put_array(k, "feed_forward_length", AE_GGUF_U32, n_ff, n);
-    ae_convert_put_u32(k, "attention.key_length", c->model.head_dim);
-    ae_convert_put_u32(k, "attention.value_length", c->model.head_dim);
-    return k->status;
+    return put_by_layer(k, c, n_heads, n_kv, n_ff);
 }
 
 /* ---- PLaMo 1 ----------------------------------------------------------------------------------------------------- */
