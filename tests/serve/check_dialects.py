@@ -68,6 +68,25 @@ class Dialects(unittest.TestCase):
                                        "messages": [{"role": "user", "content": "Hi there"}]}).json
         self.assertEqual((a["stop_reason"], a["stop_sequence"]), ("stop_sequence", stop))
 
+    def test_fields_that_mean_the_same_everywhere(self):
+        """Responses and messages take the samplers, stop texts and adapters of chat completions, as llama.cpp's server does."""
+        hi = [{"role": "user", "content": "Hi there"}]
+        for path, body, text in (
+                ("/v1/responses", {"input": "Hi there", "max_output_tokens": 40}, lambda a: a["output"][0]["content"][0]["text"]),
+                ("/v1/messages", {"messages": hi, "max_tokens": 40}, lambda a: "".join(b["text"] for b in a["content"]))):
+            body = {**body, "temperature": 0, "ignore_eos": True}
+            whole = self.post(path, body).json
+            self.assertEqual((whole["usage"]["output_tokens"], text(whole)), (40, self.text(max_tokens=40, ignore_eos=True)))
+            for more in ({"repeat_penalty": 1.5}, {"dry_multiplier": 2, "dry_base": 3}):
+                fields = {"max_tokens": 40, "ignore_eos": True, **more}
+                self.assertEqual(text(self.post(path, {**body, **more}).json), self.text(**fields), (path, more))
+            stop = [c for c in text(whole)[2:] if c.isprintable() and ord(c) < 127][0]
+            self.assertEqual(text(self.post(path, {**body, "stop": stop}).json), text(whole).split(stop)[0])
+            for wrong in ({"lora": [{"id": 0, "scale": 1}]}, {"samplers": ["none"]}, {"speculative.n_max": -1},
+                          {"presence_penalty": "x"}):
+                self.assertIn(next(iter(wrong)).split(".")[0] if "lora" not in wrong else "adapter 0",
+                              self.post(path, {**body, **wrong}, 400).json["error"]["message"])
+
     def test_messages_with_tools(self):
         tool = {"name": "get_weather", "description": "d", "input_schema": TOOL["function"]["parameters"]}
         body = {"max_tokens": 200, "temperature": 1, "seed": 1, "tools": [tool],

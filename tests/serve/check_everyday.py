@@ -169,11 +169,13 @@ class Log(unittest.TestCase):
 
 class Times(unittest.TestCase):
     """llama.cpp's `timings_per_token` and `return_progress` in streams."""
-    STREAMS = ("/completion", "/v1/completions", "/v1/chat/completions")
+    STREAMS = ("/completion", "/v1/completions", "/v1/chat/completions", "/v1/responses")
 
     def events(self, s, path, words, **fields):
-        a = s.post(path, {**(chat(words) if "chat" in path else {"prompt": words, "temperature": 0, "max_tokens": 16}),
-                          "stream": True, "ignore_eos": True, **fields})
+        body = {"temperature": 0, "max_tokens": 16, "prompt": words}
+        if "responses" in path:
+            body = {"temperature": 0, "max_output_tokens": 16, "input": words}
+        a = s.post(path, {**(chat(words) if "chat" in path else body), "stream": True, "ignore_eos": True, **fields})
         self.assertEqual(a.status, 200, a.body)
         return [e for e in a.events if e != "[DONE]"]
 
@@ -182,7 +184,7 @@ class Times(unittest.TestCase):
             for i, path in enumerate(self.STREAMS):
                 words = f"{i} some words that are longer than a few passes are, and more of them, and even more of them"
                 for cached in (False, True):
-                    events = self.events(s, path, words, return_progress=True)
+                    events = self.events(s, path, words, return_progress=True, cache_salt=path)
                     told = [e["prompt_progress"] for e in events if "prompt_progress" in e]
                     last = events[-1]["timings"]
                     n, cache = last["cache_n"] + last["prompt_n"], last["cache_n"]
@@ -197,11 +199,15 @@ class Times(unittest.TestCase):
             self.assertEqual([e for e in self.events(s, path, words) if "prompt_progress" in e], [])
             whole = s.post("/completion", {"prompt": "a", "n_predict": 2, "return_progress": True})
             self.assertNotIn("prompt_progress", whole.json)
+            self.assertEqual(s.post("/v1/responses", {"input": "a", "max_output_tokens": 2, "ignore_eos": True})
+                             .json["timings"]["predicted_n"], 2)
             self.assertIn("'return_progress'", s.post("/completion", {"prompt": "a", "return_progress": 1}).error)
 
     @staticmethod
     def text(e):
         choices = e.get("choices", [])
+        if e.get("type", "").startswith("response."):
+            return e["delta"] if "delta" in e else ""
         return e.get("content") or "".join(c.get("text") or c.get("delta", {}).get("content") or "" for c in choices)
 
     def test_times_with_each_piece(self):

@@ -1,12 +1,14 @@
 """Every route with every kind of model: an answer in the shape of its dialect, and the server goes on. The routes are read from
 the server's own table, so a new one is tried without a line here."""
 import copy
+import functools
 import json
 import os
 import re
 import subprocess
 import unittest
 
+import openapi
 import rig
 from rig import Server
 
@@ -96,6 +98,12 @@ def bodies(path, name):
             yield json.dumps(wrong).encode(), None
 
 
+@functools.cache
+def described():
+    """The operations of docs/openapi.json, by method and path as the table writes it."""
+    return {(method, re.sub(r"\{\w+\}", "*", path)): operation for method, path, operation in openapi.operations()}
+
+
 class Routes(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -110,6 +118,9 @@ class Routes(unittest.TestCase):
         with open(os.path.join(folder, "decoder.gguf"), "rb") as f, open(os.path.join(folder, "broken.gguf"), "wb") as out:
             out.write(f.read(3000))
 
+    def test_the_openapi_file_has_these_routes(self):
+        self.assertEqual(sorted(described()), sorted((method, path) for method, path, _ in routes()))
+
     def one(self, s, route, path, body, kind, fits):
         method, _, shape = route
         what = f"{kind}: {method} {path} {body[:300]!r}"
@@ -122,8 +133,11 @@ class Routes(unittest.TestCase):
         self.assertTrue(a.status != 500 or kind == "broken", f"{what}: {a.body[:300]}")
         if a.status != 200:
             check_shape(self, shape, a, what)
-        elif a.headers["Content-Type"] == "application/json":
-            a.json
+        operation = described()[route[:2]]
+        self.assertIn(str(a.status), operation["responses"], what)
+        if a.headers["Content-Type"] == "application/json":
+            schema = openapi.answer(operation, a.status)
+            self.assertTrue(schema and openapi.allows(schema, a.json), f"{what}: {a.status}: {a.body[:300]}")
         if fits:
             self.assertEqual(a.status, expected(kind, path), f"{what}: {a.body[:300]}")
 
@@ -146,10 +160,21 @@ class Routes(unittest.TestCase):
                     self.one(s, route, asked if path == "/lora-adapters" else path, body, kind, fits)
         self.assertEqual(s.get("/health").status, 200, s.log)
 
+    def texts_are_ranked(self, s):
+        """Text Embeddings Inference has `texts`, and its answer is a list, as from llama.cpp's server."""
+        jina = s.post("/v1/rerank", {"query": "q", "documents": ["a", "b c", "d"], "return_documents": True}).json["results"]
+        for more in ({}, {"return_text": True}):
+            tei = s.post("/rerank", {"query": "q", "texts": ["a", "b c", "d"], **more}).json
+            self.assertEqual(tei, [{"index": r["index"], "score": r["relevance_score"],
+                                    **({"text": r["document"]["text"]} if more else {})} for r in jina])
+        self.assertEqual(len(s.post("/rerank", {"query": "q", "texts": ["a", "b"], "top_n": 1}).json), 1)
+
     def test_alone(self):
         for kind in ("decoder", "encoder", "reranker"):
             with self.subTest(kind), Server("-m", os.path.join(self.folder, kind + ".gguf"), "--slot-save-path", self.slots,
                                             "--no-access-log", model=None) as s:
+                if kind == "reranker":
+                    self.texts_are_ranked(s)
                 self.every_route(s, kind, False)
 
     def test_in_a_folder(self):

@@ -30,6 +30,7 @@ typedef struct embedding {
     size_t n_out;
     uint32_t n_wanted;    /* "dimensions": how many numbers of a vector to send; 0: all */
     const json_t *documents; /* sent with their ranks; NULL: not sent */
+    bool is_tei;             /* the documents are called "texts": the answer is TEI's */
     ranked *ranks;        /* [n] best first; NULL: the request is for vectors */
 } embedding;
 
@@ -438,7 +439,8 @@ static bool read_pairs(embedding *e, const json_t **documents)
     e->pooling = AERIE_POOLING_RANK;
     if (!json_is_string(query)) return serve_fail(e->error, 400, "query", "'query' must be a string");
     if (!serve_get_list(e->ask.body, "documents", documents, e->error)) return false;
-    if (!*documents && !serve_get_list(e->ask.body, "texts", documents, e->error)) return false; /* TEI's name for it */
+    e->is_tei = !*documents;
+    if (e->is_tei && !serve_get_list(e->ask.body, "texts", documents, e->error)) return false;
     if (!*documents) return serve_fail(e->error, 400, "documents", "'documents' must be a list of texts");
     if (!make_room(e, json_array_size(*documents), "documents")) return false;
     for (size_t i = 0; i < json_array_size(*documents); i++) {
@@ -481,11 +483,12 @@ static bool add_result(void *user, size_t i, app_text *out)
 {
     const embedding *e = user;
     const ranked *r = &e->ranks[i];
-    bool ok = true;
-    json_t *one = json_pack("{s:I, s:o}", "index", (json_int_t)r->i, "relevance_score", app_json_real((double)r->score));
-    if (one && e->documents)
-        ok = !json_object_set_new(one, "document", json_pack("{s:O}", "text", text_of(json_array_get(e->documents, r->i))));
-    return serve_json_add(out, one) && ok;
+    const json_t *text = e->documents ? text_of(json_array_get(e->documents, r->i)) : NULL;
+    json_t *score = app_json_real((double)r->score), *document = text && !e->is_tei ? json_pack("{s:O}", "text", text) : NULL;
+    if (e->is_tei) return serve_json_add(out, json_pack("{s:I, s:o, s:O*}", "index", (json_int_t)r->i, "score", score, "text",
+                                                        text));
+    return serve_json_add(out, json_pack("{s:I, s:o, s:o*}", "index", (json_int_t)r->i, "relevance_score", score, "document",
+                                         document));
 }
 
 void serve_post_rerank(serve_call *call)
@@ -498,13 +501,16 @@ void serve_post_rerank(serve_call *call)
     embedding *e = begin(call, &error);
     if (!e) return;
     if (read_pairs(e, &documents) && serve_get_u32(e->ask.body, "top_n", 1, UINT32_MAX, &n_wanted, &error) &&
-        serve_get_bool(e->ask.body, "return_documents", &with_documents, &error) && compute(e) && rank(e)) {
+        serve_get_bool(e->ask.body, e->is_tei ? "return_text" : "return_documents", &with_documents, &error) && compute(e) &&
+        rank(e)) {
         e->documents = with_documents ? documents : NULL;
-        serve_parts_open(&parts,
-                         json_pack("{s:o, s:s, s:o}", "model", name_of(e), "object", "list", "usage", usage_of(e)));
-        serve_parts_text(&parts, ",\"results\":");
+        if (!e->is_tei) {
+            serve_parts_open(&parts,
+                             json_pack("{s:o, s:s, s:o}", "model", name_of(e), "object", "list", "usage", usage_of(e)));
+            serve_parts_text(&parts, ",\"results\":");
+        }
         serve_parts_list(&parts, add_result, e, e->n < n_wanted ? e->n : n_wanted);
-        serve_parts_text(&parts, "}");
+        if (!e->is_tei) serve_parts_text(&parts, "}");
     }
     end(e, &parts);
 }

@@ -450,12 +450,10 @@ static bool convert_output(json_t *out, const json_t *body, serve_error *error)
 /* Replaces the body by that of a chat completion. */
 static bool messages_convert(serve_ask *ask, serve_error *error)
 {
-    static const char *const same[] = {"model", "max_tokens", "temperature",    "top_p",   "top_k",               "stream",
-                                       "seed",  "min_p",      "return_origins", "grammar", "logit_bias",
-                                       "chat_template_kwargs", "reasoning_budget_message"};
+    static const char *const same[] = {"model", "max_tokens", "stream", "return_origins"};
     const json_t *thinking = json_object_get(ask->body, "thinking");
     json_t *body = json_object();
-    bool ok = body != NULL;
+    bool ok = body && serve_ask_share(body, ask->body);
     for (size_t i = 0; ok && i < sizeof same / sizeof *same; i++) {
         json_t *v = json_object_get(ask->body, same[i]);
         ok = !v || json_object_set(body, same[i], v) == 0;

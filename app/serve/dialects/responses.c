@@ -111,6 +111,12 @@ static json_t *response(const serve_reply_state *r, const char *status)
                      "usage", whole ? usage(r) : json_null());
 }
 
+/* Adds the times so far, as llama.cpp's server does, to an event or a response. Returns whether there was memory. */
+static bool add_timings(const serve_reply_state *r, json_t *json)
+{
+    return json && !json_object_set_new(json, "timings", serve_json_timings(r, &r->outputs[0]));
+}
+
 /* Sends an event with its sequence number. */
 static bool put(serve_reply_state *r, const char *type, json_t *json)
 {
@@ -134,6 +140,7 @@ static bool put_piece(serve_reply_state *r, const char *type, const char *prefix
     const bool has_parts = !strcmp(prefix, "rs") || !strcmp(prefix, "msg");
     bool ok = json && (!has_parts || !json_object_set_new(json, "content_index", json_integer(0)));
     if (ok && !strcmp(prefix, "msg")) ok = !json_object_set_new(json, "logprobs", json_array());
+    if (ok && !strcmp(field, "delta") && serve_output_tells_timings(&r->outputs[0])) ok = add_timings(r, json);
     if (ok) return put(r, type, json);
     json_decref(json);
     return false;
@@ -202,6 +209,13 @@ static bool begin(serve_reply_state *r)
            put(r, "response.in_progress", json_pack("{s:o}", "response", response(r, "in_progress")));
 }
 
+static bool progress(serve_reply_state *r, serve_output *s, json_t *told)
+{
+    (void)s;
+    return put(r, "response.in_progress",
+               json_pack("{s:o, s:o}", "response", response(r, "in_progress"), "prompt_progress", told));
+}
+
 static bool delta(serve_reply_state *r, serve_output *s, const answer_event *e)
 {
     if (e->kind == ANSWER_CALL_END) return close_item(r, s);
@@ -227,7 +241,10 @@ static bool end_choice(serve_reply_state *r, serve_output *s)
 static bool end(serve_reply_state *r)
 {
     const bool cut = serve_output_finish(&r->outputs[0]) == SERVE_FINISH_LENGTH;
-    return put(r, cut ? "response.incomplete" : "response.completed", json_pack("{s:o}", "response", response(r, NULL)));
+    json_t *json = json_pack("{s:o}", "response", response(r, NULL));
+    if (add_timings(r, json)) return put(r, cut ? "response.incomplete" : "response.completed", json);
+    json_decref(json);
+    return false;
 }
 
 static bool fail(serve_reply_state *r)
@@ -239,7 +256,10 @@ static bool fail(serve_reply_state *r)
 
 static json_t *whole_json(serve_reply_state *r)
 {
-    return response(r, NULL);
+    json_t *json = response(r, NULL);
+    if (add_timings(r, json)) return json;
+    json_decref(json);
+    return NULL;
 }
 
 static void whole(serve_reply_state *r, serve_parts *out)
@@ -248,7 +268,7 @@ static void whole(serve_reply_state *r, serve_parts *out)
 }
 
 static const serve_dialect dialect = {"resp_", "text/event-stream", begin, delta, end_choice, end, fail, whole, NULL, NULL,
-                                      NULL};
+                                      progress};
 
 void serve_post_input_tokens(serve_call *call)
 {

@@ -265,18 +265,9 @@ bool serve_responses_convert(serve_ask *ask, serve_error *error)
         const char *from, *to;
     } same[] = {{"model", "model"},
                 {"max_output_tokens", "max_tokens"},
-                {"temperature", "temperature"},
-                {"top_p", "top_p"},
                 {"stream", "stream"},
-                {"seed", "seed"},
-                {"top_k", "top_k"},
-                {"min_p", "min_p"},
-                {"logit_bias", "logit_bias"},
                 {"tool_choice", "tool_choice"},
-                {"parallel_tool_calls", "parallel_tool_calls"},
-                {"grammar", "grammar"},
-                {"truncation", "truncation"},
-                {"chat_template_kwargs", "chat_template_kwargs"}};
+                {"parallel_tool_calls", "parallel_tool_calls"}};
     static const char *const unsupported[] = {"previous_response_id", "conversation", "prompt"};
     const json_t *reasoning = NULL;
     bool background = false;
@@ -289,7 +280,7 @@ bool serve_responses_convert(serve_ask *ask, serve_error *error)
     if (background) return serve_fail(error, 400, "background", "'background' is not supported by this server");
     if (!serve_get_object(ask->body, "reasoning", &reasoning, error)) return false;
     json_t *body = json_object();
-    bool ok = body != NULL;
+    bool ok = body && serve_ask_share(body, ask->body);
     for (size_t i = 0; ok && i < sizeof same / sizeof *same; i++) {
         json_t *v = json_object_get(ask->body, same[i].from);
         ok = !v || json_object_set(body, same[i].to, v) == 0;

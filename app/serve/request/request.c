@@ -216,6 +216,27 @@ static bool ask_field(serve_ask *ask, const json_t *object, const char *field, c
     return true;
 }
 
+bool serve_ask_share(json_t *to, const json_t *from)
+{
+    static const char *const own[] = {"stream", "n",    "n_cmpl",         "max_tokens", "max_completion_tokens", "n_predict",
+                                      "echo",   "return_origins", "return_tokens"}; /* each dialect has its own, or none */
+    static const char *const more[] = {"stop", "logit_bias", "samplers", "dry_sequence_breakers", "lora", "grammar",
+                                       "json_schema", "structured_outputs", "guided_json", "guided_choice", "guided_grammar",
+                                       "chat_template_kwargs", "enable_thinking", "reasoning_effort", "reasoning_format",
+                                       "reasoning_budget_tokens", "thinking_budget_tokens", "thinking_budget",
+                                       "thinking_token_budget", "reasoning_budget_message", "truncation",
+                                       "add_generation_prompt", "continue_final_message"};
+    const size_t n_rows = sizeof rows / sizeof *rows, n_more = sizeof more / sizeof *more;
+    for (size_t i = 0; i < n_rows + n_more; i++) {
+        const char *name = i < n_rows ? rows[i].name : more[i - n_rows];
+        json_t *v = json_object_get(from, name);
+        for (size_t k = 0; v && k < sizeof own / sizeof *own; k++)
+            if (strcmp(own[k], name) == 0) v = NULL;
+        if (v && json_object_set(to, name, v)) return false;
+    }
+    return true;
+}
+
 /* ---- Lists and objects ----------------------------------------------------------------------------------------- */
 
 static bool add_stop(serve_ask *ask, const json_t *v, const char *field, serve_error *error)

@@ -90,6 +90,8 @@ const serve_template *serve_ask_template(const serve_ask *ask);
 /* Reads the fields that OpenAI's and llama.cpp's requests share, and checks them together. Without a model, only the fields
  * that need none. */
 bool serve_ask_fields(serve_ask *ask, serve_error *error);
+/* Copies the fields that mean the same in every dialect into a body that is being converted. Returns false without memory. */
+bool serve_ask_share(json_t *to, const json_t *from);
 /* Replaces the body by `body`, its form in OpenAI's fields, and takes ownership. ok false: the form could not be made; for lack
  * of memory unless *error says why. */
 bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error);
