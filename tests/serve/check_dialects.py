@@ -72,7 +72,8 @@ class Dialects(unittest.TestCase):
         """Responses and messages take the samplers, stop texts and adapters of chat completions, as llama.cpp's server does."""
         hi = [{"role": "user", "content": "Hi there"}]
         for path, body, text in (
-                ("/v1/responses", {"input": "Hi there", "max_output_tokens": 40}, lambda a: a["output"][0]["content"][0]["text"]),
+                ("/v1/responses", {"input": "Hi there", "max_output_tokens": 40},
+                 lambda a: a["output"][0]["content"][0]["text"]),
                 ("/v1/messages", {"messages": hi, "max_tokens": 40}, lambda a: "".join(b["text"] for b in a["content"]))):
             body = {**body, "temperature": 0, "ignore_eos": True}
             whole = self.post(path, body).json
@@ -645,13 +646,17 @@ class Models(unittest.TestCase):
             text = lambda t: struct.pack("<Q", len(t)) + t
             f.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text(b"general.architecture") + struct.pack("<I", 8) +
                     text(b"clip"))
-        with Server("--models-dir", folder, "--models-max", "1", "-np", "2", model=None) as s:
+        with Server("--models-dir", folder, "--models-max", "1", "-np", "2", "--slot-save-path", folder, model=None) as s:
             def state():
                 return {m["id"]: m["status"]["value"] for m in s.get("/v1/models").json["data"]}
             self.assertEqual(state(), {"a": "unloaded", "b": "unloaded", "c": "unloaded"})
             for name in "abcab":
                 self.assertEqual(s.post("/v1/chat/completions", chat("which", model=name)).json["choices"], alone[name])
                 self.assertEqual(state(), {n: "loaded" if n == name else "unloaded" for n in "abc"})
+            for name, path, body in (("a", "/slots/0?action=save&model=a", {}),
+                                     ("c", "/slots/0?action=save&model=a", {"model": "c"})):
+                self.assertEqual(s.post(path, {**body, "filename": "f"}).status, 400)  # nothing to save, now that it is loaded
+                self.assertEqual(state()[name], "loaded")
             a = s.post("/v1/chat/completions", chat("which", model="d"))
             self.assertEqual((a.status, a.json["error"]["code"]), (404, "model_not_found"))
             failures = []

@@ -210,6 +210,21 @@ class Times(unittest.TestCase):
             return e["delta"] if "delta" in e else ""
         return e.get("content") or "".join(c.get("text") or c.get("delta", {}).get("content") or "" for c in choices)
 
+    def test_usage_with_each_piece(self):
+        """vLLM's and SGLang's `continuous_usage_stats`: what was generated up to each chunk."""
+        with Server("-np", "2") as s:
+            for path in ("/v1/completions", "/v1/chat/completions"):
+                for options in ({"include_usage": True}, {"include_usage": True, "continuous_usage_stats": True}):
+                    *chunks, last = self.events(s, path, "hello", stream_options=options, max_tokens=12)
+                    told = [e["usage"] for e in chunks if "usage" in e]
+                    self.assertEqual(len(told), len(chunks) if len(options) > 1 else 0)
+                    n = [u["completion_tokens"] for u in told]
+                    self.assertEqual((n, {u["total_tokens"] - u["completion_tokens"] for u in told}),
+                                     (sorted(n), {last["usage"]["prompt_tokens"]} if n else set()))
+                    self.assertEqual(n[-1:], [last["usage"]["completion_tokens"]] if n else [])
+            a = s.post("/v1/completions", {"prompt": "a", "stream": True, "stream_options": {"continuous_usage_stats": 1}})
+            self.assertIn("'continuous_usage_stats'", a.error)
+
     def test_times_with_each_piece(self):
         with Server("-np", "2", "--spec-type", "none") as s:
             for path in self.STREAMS:

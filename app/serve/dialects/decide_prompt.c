@@ -458,7 +458,7 @@ static bool score(decision *d, float *scores, size_t n_scores)
     d->n_all += aerie_prompt_n_positions(d->ask.pictured) + d->n_tokens;
     sem_post(d->call->work); /* let other requests be read and tokenized meanwhile */
     pthread_mutex_lock(&m->embed_lock);
-    if (ok) e = serve_embedder_of(&d->ask, AERIE_POOLING_AUTO, d->error);
+    if (ok) e = serve_embedder_of(&d->ask, AERIE_POOLING_AUTO, false, d->error);
     if (e && d->labels) status = aerie_embedder_logits(e, chunks, n_chunks, d->labels, n_scores, scores, &why);
     else if (e) status = aerie_embedder_decide(e, chunks, n_chunks, spans, scores, n_scores, &why);
     pthread_mutex_unlock(&m->embed_lock);

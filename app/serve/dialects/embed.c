@@ -22,6 +22,7 @@ typedef struct embedding {
     serve_call *call;
     serve_error *error;   /* valid until end() */
     bool base64;          /* vectors are sent as base64 instead of numbers */
+    int32_t scale;        /* "embd_normalize": 2: vectors of length 1; -1: as they are; 0, 1: see rescale */
     bool truncate;        /* texts that are too long are cut instead of refused */
     aerie_pooling pooling;
     aerie_embed_text *texts; /* [n] their tokens are owned (aerie_free) */
@@ -55,7 +56,8 @@ static embedding *begin(serve_call *call, serve_error *error)
         serve_reply_error(call, error);
         return NULL;
     }
-    *e = (embedding){.call = call, .error = error, .pooling = call->server->options->embed.pooling};
+    *e = (embedding){.call = call, .error = error, .scale = 2,
+                     .pooling = call->server->options->embed.pooling};
     if (serve_text_begin(&e->ask, call, error)) return e;
     serve_text_reply(call, &nothing, error, embedding_free, e);
     return NULL;
@@ -166,11 +168,11 @@ static bool add_input(embedding *e, const char *field)
 
 /* ---- Computing --------------------------------------------------------------------------------------- */
 
-aerie_embedder *serve_embedder_of(serve_ask *ask, aerie_pooling pooling, serve_error *error)
+aerie_embedder *serve_embedder_of(serve_ask *ask, aerie_pooling pooling, bool unscaled, serve_error *error)
 {
     serve_model *m = ask->model;
     const app_options *o = ask->server->options;
-    aerie_embedder **slot = &m->embedders[pooling == AERIE_POOLING_RANK];
+    aerie_embedder **slot = &m->embedders[pooling == AERIE_POOLING_RANK ? 1 : unscaled ? 2 : 0];
     aerie_embedder_params p = aerie_embedder_params_default();
     aerie_error why = {0};
     if (*slot) return *slot;
@@ -181,6 +183,7 @@ aerie_embedder *serve_embedder_of(serve_ask *ask, aerie_pooling pooling, serve_e
     p.n_batch = o->session.n_batch;
     p.n_threads = o->n_threads;
     p.pooling = pooling;
+    if (unscaled) p.normalize = -1;
     const aerie_status status = aerie_embedder_create(slot, m->models.model, &p, &why);
     if (status != AERIE_OK) serve_fail_library(error, status, &why, "model");
     return *slot;
@@ -205,7 +208,7 @@ static bool embed_some(embedding *e, size_t first)
     serve_model *m = e->ask.model;
     const size_t n = e->n - first < TURN ? e->n - first : TURN;
     pthread_mutex_lock(&m->embed_lock);
-    aerie_embedder *embedder = serve_embedder_of(&e->ask, e->pooling, e->error);
+    aerie_embedder *embedder = serve_embedder_of(&e->ask, e->pooling, e->scale < 0, e->error);
     bool ok = embedder != NULL;
     if (ok && !e->vectors) {
         e->n_out = aerie_embedder_n_out(embedder);
@@ -252,9 +255,34 @@ static void shorten(embedding *e)
         double sum = 0;
         memmove(to, e->vectors + i * e->n_out, n * sizeof *to);
         for (size_t k = 0; k < n; k++) sum += (double)to[k] * (double)to[k];
-        for (size_t k = 0; sum > 0 && k < n; k++) to[k] = (float)((double)to[k] / sqrt(sum));
+        for (size_t k = 0; sum > 0 && e->scale >= 0 && k < n; k++) to[k] = (float)((double)to[k] / sqrt(sum));
     }
     e->n_out = n;
+}
+
+/* Reads llama.cpp's "embd_normalize". */
+static bool read_scale(embedding *e)
+{
+    const json_t *given = serve_get(e->ask.body, "embd_normalize");
+    const double p = json_is_number(given) ? json_number_value(given) : given ? NAN : e->scale;
+    if (!(p >= -1 && p <= 2) || p != floor(p))
+        return serve_fail(e->error, 400, "embd_normalize", "'embd_normalize' must be -1 (vectors as they are), 0 (largest "
+                          "magnitude 32760), 1 (sum of magnitudes 1) or 2 (length 1)");
+    e->scale = (int32_t)p;
+    return true;
+}
+
+/* Scales vectors of length 1 for "embd_normalize" 0: to a largest magnitude of 32760; or 1: so that magnitudes add up to 1. */
+static void rescale(embedding *e)
+{
+    for (size_t i = 0; (e->scale == 0 || e->scale == 1) && i < e->n; i++) {
+        float *v = e->vectors + i * e->n_out;
+        double most = 0, sum = 0;
+        for (size_t k = 0; k < e->n_out; k++) most = fmax(most, fabs((double)v[k]));
+        for (size_t k = 0; k < e->n_out; k++) sum += fabs((double)v[k]);
+        const double by = e->scale == 0 ? most / 32760 : sum;
+        for (size_t k = 0; most > 0 && k < e->n_out; k++) v[k] = (float)((double)v[k] / by);
+    }
 }
 
 /* ---- Numbers as JSON ----------------------------------------------------------------------------------- */
@@ -337,8 +365,9 @@ void serve_post_embeddings(serve_call *call)
     if (!e) return;
     const bool is_native = !serve_get(e->ask.body, "input") && serve_get(e->ask.body, "content");
     if (is_native) native(e, &parts, "content");
-    else if (read_openai(e, &e->base64) && compute(e)) {
+    else if (read_openai(e, &e->base64) && read_scale(e) && compute(e)) {
         shorten(e);
+        rescale(e);
         serve_parts_text(&parts, "{\"object\":\"list\",\"data\":");
         serve_parts_list(&parts, add_openai, e, e->n);
         serve_parts_close(&parts, json_pack("{s:o, s:o}", "model", name_of(e), "usage", usage_of(e)));
@@ -356,8 +385,9 @@ static bool add_native(void *user, size_t i, app_text *out)
 
 static void native(embedding *e, serve_parts *parts, const char *field)
 {
-    if (!read_dimensions(e) || !add_input(e, field) || !compute(e)) return;
+    if (!read_dimensions(e) || !read_scale(e) || !add_input(e, field) || !compute(e)) return;
     shorten(e);
+    rescale(e);
     serve_parts_list(parts, add_native, e, e->n);
 }
 

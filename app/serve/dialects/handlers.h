@@ -29,7 +29,7 @@ serve_handler serve_post_embeddings, serve_post_embedding, serve_post_ollama_emb
 serve_handler serve_post_systemone; /* decide.c */
 
 /* embed.c: returns the model's embedder, created if necessary; NULL after a failure. Called under the model's embed_lock. */
-aerie_embedder *serve_embedder_of(serve_ask *ask, aerie_pooling pooling, serve_error *error);
+aerie_embedder *serve_embedder_of(serve_ask *ask, aerie_pooling pooling, bool unscaled, serve_error *error);
 
 /* Removes unfinished files that killed servers left in --slot-save-path. */
 void serve_slots_clean(const char *folder);

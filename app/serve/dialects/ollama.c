@@ -57,6 +57,8 @@ static bool convert_common(json_t *out, const json_t *body, serve_error *error)
     json_t *model = json_object_get(body, "model"), *stream = json_object_get(body, "stream");
     json_t *format = json_object_get(body, "format"), *think = json_object_get(body, "think");
     json_t *logprobs = json_object_get(body, "logprobs"), *top = json_object_get(body, "top_logprobs");
+    const json_int_t n_top = json_is_integer(top) ? json_integer_value(top) : -1;
+    if (n_top >= 0 && n_top <= 20 && !json_is_true(logprobs) && !json_is_number(logprobs)) top = NULL; /* no effect, as there */
     if (!json_is_string(model)) return serve_fail(error, 400, "model", "'model' must be a string");
     bool ok = !json_object_set(out, "model", model) &&
               !json_object_set(out, "stream", stream && !json_is_null(stream) ? stream : json_true()) &&

@@ -266,6 +266,11 @@ void serve_post_slot(serve_call *call)
         serve_reply_error(call, &error);
         return;
     }
-    if (serve_text_begin(&ask, call, &error) && serve_model_generates(ask.model, &error)) json = act(call, &ask, &error);
+    const char *name = serve_call_query(call, "model"); /* as for the other actions on a model, if the body names none */
+    sem_wait(call->work);
+    bool ok = serve_ask_read(&ask, call, &error);
+    if (ok && name && !serve_get(ask.body, "model"))
+        ok = !json_object_set_new(ask.body, "model", app_json_text(name, strlen(name))) || serve_fail_memory(&error);
+    if (ok && serve_ask_model(&ask, &error) && serve_model_generates(ask.model, &error)) json = act(call, &ask, &error);
     serve_text_end(&ask, call, json, &error);
 }

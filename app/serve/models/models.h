@@ -69,7 +69,7 @@ typedef struct serve_model {
     aerie_tower *tower;     /* reads images; NULL: the model cannot */
     aerie_session *session; /* NULL for an encoder, which has no stepping thread either */
     pthread_mutex_t embed_lock; /* of the next one */
-    aerie_embedder *embedders[2]; /* for vectors and for ranks; NULL until first needed */
+    aerie_embedder *embedders[3]; /* for vectors, for ranks, and for vectors that are not scaled; NULL until first needed */
     serve_template plain, with_tools; /* the chat template of conversations without and with tools; often the same */
     bool takes_tools;       /* the template writes tools */
     pthread_t thread;

@@ -312,6 +312,16 @@ json_t *serve_json_usage(const serve_reply_state *r)
                      "rejected_prediction_tokens", (int)(n_drafted - n_accepted));
 }
 
+void serve_parts_usage(serve_parts *out, const serve_reply_state *r)
+{
+    uint32_t n = 0;
+    if (!r->ask.usage_each || r->call->repeat.on) return; /* how far other choices are depends on timing */
+    for (uint32_t i = 0; i < r->n_outputs && !r->ask.only_prompt; i++) n += r->outputs[i].n_tokens;
+    serve_parts_text(out, ",\"usage\":");
+    serve_parts_json(out, json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)r->ask.n_tokens, "completion_tokens",
+                                    (json_int_t)n, "total_tokens", (json_int_t)(r->ask.n_tokens + n)));
+}
+
 bool serve_output_tells_timings(const serve_output *s)
 {
     return s->of->job->wants_now && s->of->ask.timings_per_token && (s->stats || s->now);

@@ -120,6 +120,8 @@ uint32_t serve_n_reasoning(const serve_reply_state *r);
 uint32_t serve_n_cached(const serve_reply_state *r);
 /* Returns {"prompt_tokens", "completion_tokens", ...}. */
 json_t *serve_json_usage(const serve_reply_state *r);
+/* Adds "usage" up to now to a chunk of a stream, if the request wants it there ("continuous_usage_stats"). */
+void serve_parts_usage(serve_parts *out, const serve_reply_state *r);
 /* Returns whether a piece of the answer carries times ("timings_per_token"). */
 bool serve_output_tells_timings(const serve_output *s);
 /* Returns the times and counts under llama.cpp's names: the final ones, or those up to now. */

@@ -442,7 +442,8 @@ static bool read_stream_options(serve_ask *ask, serve_error *error)
 {
     const json_t *options = NULL;
     if (!serve_get_object(ask->body, "stream_options", &options, error)) return false;
-    return !options || serve_get_bool(options, "include_usage", &ask->include_usage, error);
+    return !options || (serve_get_bool(options, "include_usage", &ask->include_usage, error) &&
+                        serve_get_bool(options, "continuous_usage_stats", &ask->usage_each, error)); /* as in vLLM */
 }
 
 static bool read_reasoning(serve_ask *ask, serve_error *error)

@@ -26,7 +26,7 @@ typedef struct serve_ask {
     double keep; /* seconds that the model stays loaded afterwards; NAN: the server's default; negative: for ever */
     const char *model_name; /* as in the request, or the model's own name */
     /* fields */
-    bool stream, include_usage, logprobs, ignore_eos, origins, echo, keep_reasoning;
+    bool stream, include_usage, usage_each, logprobs, ignore_eos, origins, echo, keep_reasoning;
     bool timings_per_token, return_progress; /* streams tell times with each piece; how far the prompt is */
     bool return_tokens;
     bool keeps_context; /* the tokens of prompt and answer are part of the answer (ollama_prompt.c) */
