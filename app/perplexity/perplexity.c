@@ -45,7 +45,7 @@ double app_logprob(const float *logits, size_t n_vocab, int32_t id, int32_t *mos
 void app_run_line_show(app_run_line *line, size_t done, size_t total, const char *value)
 {
     const double now = app_now();
-    const bool verbose = line->options->verbose, terminal = isatty(STDERR_FILENO);
+    const bool verbose = line->options->verbose, terminal = isatty(STDERR_FILENO) && !app_terminal_is_dumb();
     if (line->options->quiet || (!verbose && !terminal) || (!verbose && done < total && now - line->shown < 0.1)) return;
     line->shown = now;
     const double left = done ? (now - line->start) / (double)done * (double)(total - done) : 0;
@@ -56,7 +56,8 @@ void app_run_line_show(app_run_line *line, size_t done, size_t total, const char
 
 void app_run_line_end(app_run_line *line)
 {
-    if (!line->options->quiet && !line->options->verbose && isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
+    const bool shown = !line->options->quiet && !line->options->verbose && isatty(STDERR_FILENO);
+    if (shown && !app_terminal_is_dumb()) fputs("\r\033[K", stderr);
 }
 
 /* ---- Windows ------------------------------------------------------------------------------------------------- */

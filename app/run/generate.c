@@ -11,7 +11,8 @@
 bool app_wants_color(const app_options *options)
 {
     const char *none = getenv("NO_COLOR");
-    if (!options->run.color_drafts || options->json || options->ids || (none && *none) || !isatty(STDOUT_FILENO)) return false;
+    if (!options->run.color_drafts || options->json || options->ids || (none && *none)) return false;
+    if (!isatty(STDOUT_FILENO) || app_terminal_is_dumb()) return false;
     if (!options->quiet)
         app_note("colours: plain is decoded; green, cyan, blue, magenta and yellow were drafted, and accepted at depth "
                  "1, 2, 3, 4 and more");
@@ -215,7 +216,7 @@ static void on_canvas(void *user, size_t i_request, uint32_t step, uint32_t n_st
     app_generation *g = user;
     if (i_request != g->i_shown) return;
     app_progress_clear(&g->percent);
-    if (isatty(STDERR_FILENO)) fputs("\033[2J\033[H", stderr);
+    if (isatty(STDERR_FILENO) && !app_terminal_is_dumb()) fputs("\033[2J\033[H", stderr);
     fprintf(stderr, "diffusion step %u of %u: ", (unsigned)step + 1, (unsigned)n_steps);
     for (size_t i = n_prompt, n; i < n_tokens; i += n) {
         char *text = NULL;

@@ -9,7 +9,10 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "setup/load.h"
+
 static struct {
+    bool dumb; /* pastes are not marked */
     bool open, knows;             /* knows: `before` and `quiet` are valid */
     volatile sig_atomic_t hushed; /* `quiet` is in force */
     struct termios before, lines, quiet;
@@ -28,7 +31,7 @@ static void tell(const char *text)
 
 static void mark_pastes(bool on)
 {
-    tell(on ? "\033[?2004h" : "\033[?2004l");
+    if (!terminal.dumb) tell(on ? "\033[?2004h" : "\033[?2004l");
 }
 
 /* Returns whether the program is in the foreground; in the background, setting modes would stop it. */
@@ -83,6 +86,7 @@ void app_terminal_open(bool plain)
     struct sigaction old;
     if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) return;
     terminal.open = true;
+    terminal.dumb = app_terminal_is_dumb();
     terminal.knows = tcgetattr(STDIN_FILENO, &terminal.before) == 0;
     terminal.lines = terminal.quiet = terminal.before;
     /* Terminals ignore the marks of pasted text if they are echoed unchanged; echoed as ^[ they would be visible. */

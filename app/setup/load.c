@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* ---- The model of the options -------------------------------------------------------------------------- */
@@ -149,16 +150,32 @@ static int check_memory(const app_options *options, aerie_memory_plan plan, bool
 
 /* ---- Models ---------------------------------------------------------------------------------------- */
 
+bool app_terminal_is_dumb(void)
+{
+    const char *name = getenv("TERM");
+    return name && strcmp(name, "dumb") == 0;
+}
+
+/* Returns the columns of the terminal on standard error; 0: unknown. */
+static int terminal_columns(void)
+{
+    struct winsize size;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) ? 0 : size.ws_col;
+}
+
 void app_progress_show(const char *what, uint64_t done, uint64_t total, int *shown)
 {
-    enum { WIDTH = 40 };
+    enum { WIDTH = 40, LEAST = 5, AROUND = 9 }; /* " [] 100%" after `what`, and the last column, where terminals may wrap */
     const int percent = total ? (int)(100.0 * (double)done / (double)total) : 100;
     if (percent == *shown) return;
+    const int n_columns = terminal_columns(), room = n_columns ? n_columns - (int)strlen(what) - AROUND : WIDTH;
+    const int width = room < WIDTH ? room : WIDTH;
+    if (app_terminal_is_dumb() || width + 3 < 0) return; /* a line that wraps could not be drawn again */
     *shown = percent;
-    char bar[WIDTH + 1];
-    for (int i = 0; i < WIDTH; i++) bar[i] = i * 100 < percent * WIDTH ? '#' : ' ';
-    bar[WIDTH] = '\0';
-    fprintf(stderr, "\r%s [%s] %3d%%", what, bar, percent);
+    char bar[WIDTH + 1] = "";
+    for (int i = 0; i < width; i++) bar[i] = i * 100 < percent * width ? '#' : ' ';
+    if (width >= LEAST) fprintf(stderr, "\r%s [%.*s] %3d%%", what, width, bar, percent);
+    else fprintf(stderr, "\r%s %3d%%", what, percent);
     fflush(stderr);
 }
 

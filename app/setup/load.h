@@ -68,6 +68,8 @@ int app_need_text(const app_models *models, const app_options *options);
 /* Creates a session as the options say, but with the given speculation. */
 int app_session_open(aerie_session **session, const app_models *models, const app_options *options,
                      aerie_spec_type type);
+/* Whether the terminal would show escape sequences instead of obeying them (TERM=dumb: Emacs' shell, editors' consoles). */
+bool app_terminal_is_dumb(void);
 /* Draws a bar on standard error, which is a terminal, when the percentage changes. *shown is -1 at first. */
 void app_progress_show(const char *what, uint64_t done, uint64_t total, int *shown);
 void app_progress_clear(int *shown);

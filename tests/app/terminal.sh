@@ -501,6 +501,25 @@ keys C-c
 expect "status 130"
 screen | grep -q "reading the prompt" && { echo "the bar is still there"; screen; exit 1; }
 pass "a long prompt shows its progress"
+columns=30 # the bar would wrap, and each state of it would stay
+start -n 4 -c 70000 --cpu ref -t 1 -f "$here/long.txt"
+expect "reading the prompt "
+keys C-c
+expect "status 130"
+screen | grep -q "reading the prompt" && { echo "the bar is still there"; screen; exit 1; }
+columns=200
+pass "a narrow terminal has a short one"
+
+# ---- a terminal that obeys no escape sequences gets none ----
+environment=TERM=dumb
+start -n 4
+t pipe-pane "cat > $here/dumb"
+line "hi"
+line "/quit"
+expect "status 0"
+environment=
+grep -q "$(printf '\033')" "$here/dumb" && { echo "escape sequences:"; cat -v "$here/dumb"; exit 1; }
+pass "a dumb terminal gets no escape sequences"
 
 # ---- a model without a template ----
 LC_ALL=C sed 's/tokenizer.chat_template/tokenizer.chat_templatX/' "$here/m.gguf" >"$here/bare.gguf"
