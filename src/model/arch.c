@@ -19,7 +19,7 @@ static const ae_arch archs[] = {
      .qk_norm_not_of = 128,
      .window_period = 4, .window = 8192, .chunked = true, .no_rope_period = 4},
     {.name = "mistral3", .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true, .temperature = true},
-    {.name = "bitnet", .rope_neox = true, .sub_norms = true},
+    {.name = "bitnet", .rope_neox = true, .sub_norms = true, .activation_key = true},
     {.name = "mistral4", .mla = true, .temperature = true, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
     {.name = "smollm3", .no_rope_period = 4},
     /* models with Llama's layers under their own names */

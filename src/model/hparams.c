@@ -481,7 +481,8 @@ static aerie_status read_activation(ae_binder *b, ae_activation *activation)
         const char *name;
         ae_activation activation;
     } known[] = {{"gelu", AE_ACTIVATION_GELU}, {"geglu", AE_ACTIVATION_GELU}, {"gelu_pytorch_tanh", AE_ACTIVATION_GELU},
-                 {"silu", AE_ACTIVATION_SILU}, {"swish", AE_ACTIVATION_SILU}, {"swiglu", AE_ACTIVATION_SILU}};
+                 {"silu", AE_ACTIVATION_SILU}, {"swish", AE_ACTIVATION_SILU}, {"swiglu", AE_ACTIVATION_SILU},
+                 {"relu2", AE_ACTIVATION_RELU2}};
     ae_gguf_string s = {0};
     AE_TRY(ae_gguf_get_string(b->gguf, ae_bind_key(b, "hidden_activation"), false, &s, b->error));
     if (!s.data) return AERIE_OK;
@@ -490,8 +491,8 @@ static aerie_status read_activation(ae_binder *b, ae_activation *activation)
         *activation = known[i].activation;
         return AERIE_OK;
     }
-    return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is \"%.*s\"; gelu and silu are known", ae_gguf_path(b->gguf),
-                   b->key, (int)(s.n < 32 ? s.n : 32), s.data);
+    return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is \"%.*s\"; gelu, silu and relu2 are known",
+                   ae_gguf_path(b->gguf), b->key, (int)(s.n < 32 ? s.n : 32), s.data);
 }
 
 /* Reads xIELU's numbers, one for each layer or one for all; their keys lack the architecture's prefix. */

@@ -1007,7 +1007,8 @@ ROUNDED = {"minimax-m3": ("norm",), "kimi-k3": ("ssm_a",), "bailingmoe3": ("ssm_
            "mamba2": ("ssm_a",), "granitehybrid": ("ssm_a",), "plamo3": ("norm",),
            "step35": ("norm",), "muse-glimmer": ("norm",)}
 # whose own tensors the test adds to, so that the source's logits are others
-OTHER = ("talkie", "graniteswitch", "apertus", "exaone", "exaone4", "deci", "deepseek2-lite dense", "bailingmoe2 sarvam")
+OTHER = ("talkie", "graniteswitch", "apertus", "exaone", "exaone4", "deci", "deepseek2-lite dense", "bailingmoe2 sarvam",
+         "bitnet", "spark2_5")
 HALVED = {"gpt2": ("transformer.h.1.attn.c_attn.bias", "transformer.ln_f.bias"),
           "phimoe": ("model.layers.2.self_attn.o_proj.bias",), "granite_swa": ("model.layers.4.self_attn.sinks",),
           "mimo2": ("model.layers.2.self_attn.attention_sink_bias",), "step35": ("model.layers.3.moe.router_bias",),
@@ -1079,6 +1080,8 @@ def check(name, args, scratch):
     if " packed" in name or name.startswith("t5") or name in ENCODERS:
         print(f"{name}: {len(f.tensors)} tensors", flush=True)
         return
+    if name == "exaone4":
+        check_window(name, args, folder, config)
     if name in OTHER:
         return print(f"{name}: {len(f.tensors)} tensors", flush=True), damage(name, args, folder, scratch, config)
     a, b = logits(args, out, File(out), ids), logits(args, source, f, ids)
@@ -1131,6 +1134,16 @@ def check_useless(name, args, folder, config, tensors, useless):
     assert run.returncode == 3 and f"tensor {useless} has no use" in run.stderr and not os.path.exists(out), \
         f"{name}: {run.returncode} {run.stderr}"
     write_folder(folder, config, tensors, {})
+
+
+def check_window(name, args, folder, config):
+    """Windows that programs would not apply."""
+    text = {**config["text_config"], "sliding_window": 16, "sliding_window_pattern": 4}
+    write_folder(folder, {**config, "text_config": text}, None, {})
+    out = os.path.join(folder, "window.gguf")
+    run = convert(args, folder, out)
+    assert run.returncode == 3 and "only with 64 layers" in run.stderr and not os.path.exists(out), \
+        f"{name}: {run.returncode} {run.stderr}"
 
 
 def check_halved(name, args, folder, config, tensors):

@@ -130,6 +130,46 @@ def nomic_moe(f):
     return config, take_apart(f, layer, {**EMBED, "token_embd_norm": "emb_ln"}, "encoder.layers.{}.", change)
 
 
-KIN = {"bert": roberta("roberta"), "bert camembert": roberta("camembert", pieces),
+def jina3(f):
+    """Matrices that adapters change have other names."""
+    f.files = pieces()
+    layer = {"attn_qkv": "mixer.Wqkv", "attn_output": "mixer.out_proj", "attn_output_norm": "norm1", "ffn_up": "mlp.fc1",
+             "ffn_down": "mlp.fc2", "layer_output_norm": "norm2"}
+    config = sizes(f, "xlm-roberta", type_vocab_size=1, pad_token_id=1, position_embedding_type="rotary",
+                   rotary_emb_base=1000.0, lora_adaptations=["a", "b"], lora_rank=2, lora_alpha=1)
+    config["max_position_embeddings"] += 2
+    out = {}
+    for name, t in take_apart(f, layer, {**EMBED, "token_embd_norm": "emb_ln"}, "encoder.layers.{}.").items():
+        if not name.endswith(".weight") or len(t[0]) != 2:
+            out["roberta." + name] = t
+            continue
+        at = f"roberta.{name.removesuffix('weight')}parametrizations.weight."
+        out[at + "original"] = t
+        out[at + "0.lora_A"] = [2, 2, t[0][1]], array("f", [1.0] * 4 * t[0][1])
+        out[at + "0.lora_B"] = [2, t[0][0], 2], array("f", [1.0] * 4 * t[0][0])
+    return config, out
+
+
+def jina3_new(f):
+    """transformers' class."""
+    f.files = pieces()
+
+    def change(out, at, t, i):
+        for end in ("weight", "bias"):
+            w = t.pop("attn_qkv." + end)
+            del f.tensors[f"blk.{i}.attn_qkv.{end}"]
+            for k, x in enumerate("qkv"):
+                part = rows_of(w, range(64 * k, 64 * k + 64))
+                f.tensors[f"blk.{i}.attn_{x}.{end}"] = out[f"{at}self_attn.{x}_proj.{end}"] = part
+    layer = {"attn_output": "self_attn.o_proj", "attn_output_norm": "post_attention_layernorm", "ffn_up": "mlp.fc1",
+             "ffn_down": "mlp.fc2", "layer_output_norm": "post_mlp_layernorm"}
+    config = sizes(f, "jina_embeddings_v3", type_vocab_size=1, pad_token_id=1,
+                   rope_parameters={"rope_type": "default", "rope_theta": 1000.0})
+    config["max_position_embeddings"] += 2
+    return config, take_apart(f, layer, EMBED, "layers.{}.", change)
+
+
+KIN = {"jina-bert-v3": jina3, "jina-bert-v3 new": jina3_new,
+       "bert": roberta("roberta"), "bert camembert": roberta("camembert", pieces),
        "bert-rank": roberta("xlm-roberta", pieces), "bert distil": distil, "neo-bert": neo_bert, "jina-bert-v2": jina,
        "jina-bert-v2-code": jina, "nomic-bert-moe": nomic_moe}

@@ -7,7 +7,7 @@ from base64 import b64encode
 from math import log
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from apart import common, experts, take_apart  # noqa: E402
+from apart import LLAMA, common, experts, take_apart  # noqa: E402
 from folders import byte_letters, changed, halves, joined, layers_of, rows_of, shaped, turned  # noqa: E402
 
 AHEAD = {f"nextn.{x}": x for x in ("eh_proj", "enorm", "hnorm")}
@@ -438,10 +438,11 @@ def sarvam(f):
              "attn_q_norm": "attention.query_layernorm", "attn_k_norm": "attention.key_layernorm",
              "exp_probs_b.bias": "mlp.gate.expert_bias",
              **{f"ffn_{x}_shexp": f"mlp.shared_experts.{x}_proj" for x in ("gate", "up", "down")}}
-    config = common(f, "SarvamMoEForCausalLM", num_shared_experts=2, norm_topk_prob=True, first_k_dense_replace=1,
+    config = common(f, "SarvamMoEForCausalLM", n_shared_experts=2, norm_topk_prob=True, first_k_dense_replace=1,
                     moe_shared_expert_intermediate_size=f["expert_shared_feed_forward_length"],
                     n_group=f["expert_group_count"], topk_group=f["expert_group_used_count"],
                     routed_scaling_factor=f["expert_weights_scale"])
+    config["n_routed_experts"] = config.pop("num_experts")
     return config, take_apart(f, layer, {"token_embd": "model.word_embeddings"}, change=change)
 
 
@@ -493,7 +494,139 @@ def deepseek_ocr(f):
             "qk_rope_head_dim": 0, "vocab_size": 264}, tensors
 
 
-MORE = {"hunyuan_vl": hunyuan_vl, "deepseek2-ocr": deepseek_ocr, "granitehybrid": bamba,
+def deepseek_ocr2(f):
+    """transformers' class."""
+    config, tensors = deepseek_ocr(f)
+    text = config["language_config"]
+    for key in ("first_k_dense_replace", "use_mla", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"):
+        del text[key]
+    text["mlp_layer_types"] = ["dense"] + ["sparse"] * (f.n_layers - 1)
+    f.whole_keys = ["leading_dense_block_count"]
+    return {"architectures": ["DeepseekOcr2ForConditionalGeneration"], "text_config": text, "vision_config": {}}, tensors
+
+
+PARTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+SUB_NORMS = {"attn_sub_norm": "self_attn.attn_sub_norm", "ffn_sub_norm": "mlp.ffn_sub_norm"}
+
+
+def numbers(t, codes, scale):
+    """The file gets these codes times a scale of 32 bits."""
+    scale = array("f", [scale])[0]
+    return t[0], array("f", [scale * c for c in codes])
+
+
+def bitnet(f):
+    """Matrices with the numbers of training."""
+    def change(out, at, t, i):
+        for name in PARTS:
+            x = t[name + ".weight"][1]
+            scale = array("f", [sum(map(abs, x)) / len(x)])[0]
+            f.tensors[f"blk.{i}.{name}.weight"] = numbers(t[name + ".weight"], [(v > scale / 2) - (v < -scale / 2) for v in x],
+                                                          scale)
+    return common(f, "BitNetForCausalLM", quantization_config={"quant_method": "bitnet", "quantization_mode": "online",
+                                                               "linear_class": "autobitlinear"}), \
+        take_apart(f, SUB_NORMS, change=change)
+
+
+def bitnet_packed(divides):
+    def case(f):
+        def change(out, at, t, i):
+            for k, name in enumerate(PARTS):
+                (rows, columns), x = t.pop(name + ".weight")
+                codes, scale, n = [(v > 0.05) - (v < -0.05) for v in x], 0.25 * 2 ** (k % 3), rows * columns // 4
+                f.tensors[f"blk.{i}.{name}.weight"] = numbers(([rows, columns], x), codes, scale)
+                to = at + LLAMA[name] + ".weight"
+                out[to] = [rows // 4, columns], bytes(sum(codes[j * n + b] + 1 << 2 * j for j in range(4))
+                                                      for b in range(n)), "U8"
+                out[to + "_scale"] = [1], array("f", [1 / scale if divides else scale])
+        how = {} if divides else {"linear_class": "autobitlinear", "quantization_mode": "offline"}
+        config = common(f, "BitNetForCausalLM", hidden_act="relu2", quantization_config={"quant_method": "bitnet", **how})
+        f.keys["hidden_activation"] = "relu2"
+        f.whole_keys = ["hidden_activation"]
+        return config, take_apart(f, SUB_NORMS, change=change)
+    return case
+
+
+def chameleon(f):
+    n, n_kv = f["attention.head_count"], f["attention.head_count_kv"]
+
+    def change(out, at, t, _):
+        t["attn_q.weight"], t["attn_k.weight"] = halves(t["attn_q.weight"], n), halves(t["attn_k.weight"], n_kv)
+        for name in [x for x in t if x.startswith(("attn_q_norm", "attn_k_norm"))]:
+            t[name] = turned(halves(turned(t[name]), 1))
+    config = common(f, "ChameleonForConditionalGeneration", swin_norm=f.get("swin_norm", False), vq_config={})
+    del config["head_dim"]
+    tensors = take_apart(f, change=change)
+    tensors["model.vqmodel.quantize.embedding.weight"] = [1], array("f", [0.0])
+    return config, tensors
+
+
+def cogvlm(f):
+    layer = {"attn_qkv": "self_attn.language_expert_query_key_value", "attn_output": "self_attn.language_expert_dense",
+             "vis_attn_qkv": "self_attn.vision_expert_query_key_value", "vis_attn_output": "self_attn.vision_expert_dense",
+             **{f"ffn_{x}": f"mlp.language_mlp.{x}_proj" for x in ("gate", "up", "down")},
+             **{f"vis_{x}": f"mlp.vision_mlp.{x}_proj" for x in ("gate", "up", "down")}}
+    f.set_numbers("rope.freq_base", [5e5], is_list=False)
+    config = common(f, "CogVLMForCausalLM", num_multi_query_heads=f["attention.head_count_kv"], vision_config={})
+    for key in ("num_key_value_heads", "rope_theta", "head_dim"):
+        del config[key]
+    tensors = take_apart(f, layer)
+    tensors["model.vision.boi"] = [1], array("f", [0.0])
+    return config, tensors
+
+
+def grok(f):
+    """Grok-1's names; Grok-2's if there is a dense block."""
+    new = f.get("expert_feed_forward_length")
+
+    def change(out, at, t, _):
+        experts(out, at + ("block_sparse_moe.experts" if new else "moe"), t, "w1 w3 w2" if new else "linear linear_v linear_1")
+    old = {"attn_norm": "rms_norm", "attn_output_norm": "rms_norm_1", "ffn_norm": "rms_norm_2", "ffn_gate_inp": "router",
+           "layer_output_norm": "rms_norm_3", **{f"attn_{x}": f"multi_head_attention.{y}" for x, y in (
+               ("q", "query"), ("k", "key"), ("v", "value"), ("output", "linear"))}}
+    layer = {"attn_norm": "pre_attn_norm", "attn_output_norm": "post_attn_norm", "ffn_norm": "pre_moe_norm",
+             "post_ffw_norm": "post_moe_norm", "ffn_gate_inp": "block_sparse_moe.gate"} if new else old
+    config = common(f, "Grok1ForCausalLM", hidden_act="gelu_new", num_local_experts=8, global_attn_every_n=1,
+                    embedding_multiplier_scale=f.get("embedding_scale", 78.38367176906169), attn_temperature_len=1024,
+                    output_multiplier_scale=f.get("logit_scale", 0.5773502691896257),
+                    attn_output_multiplier=f.get("attention.output_scale", 0.08838834764831845),
+                    **{k: f[k] for k in ("attn_logit_softcapping", "final_logit_softcapping") if k in f.keys})
+    for key in ("num_experts", "moe_intermediate_size") if not new else ("num_experts",):
+        del config[key]
+    whole = {} if new else {"token_embd": "transformer.in_out_embed", "output_norm": "transformer.rms_norm"}
+    return config, take_apart(f, layer, whole, "model.layers.{}." if new else "transformer.decoder_layer.{}.", change)
+
+
+def spark(f):
+    """With as many heads in each layer: published files have one number."""
+    n, n_kv = f["attention.head_count"][0], f["attention.head_count_kv"][0]
+    f.set_numbers("attention.head_count", [n] * f.n_layers, "I")
+    f.set_numbers("attention.head_count_kv", [n_kv] * f.n_layers, "I")
+
+    def change(out, at, t, i):
+        short = {"attn_q.weight": n * 24, "attn_k.weight": n_kv * 24, "attn_v.weight": n_kv * 24, "attn_gate.weight": n}
+        for name, rows in short.items():
+            t[name] = f.tensors[f"blk.{i}.{name}"] = rows_of(t[name], range(rows))
+        output = turned(rows_of(turned(t["attn_output.weight"]), range(n * 24)))
+        t["attn_output.weight"] = f.tensors[f"blk.{i}.attn_output.weight"] = output
+        qkv = [t.pop(f"attn_{x}.weight") for x in "qkv"]
+        for x in "qkv":
+            del f.tensors[f"blk.{i}.attn_{x}.weight"]
+        out[at + "self_attn.q_k_v_proj.weight"] = f.tensors[f"blk.{i}.attn_qkv.weight"] = joined(*qkv)
+    config = common(f, "Spark2_5ForCausalLM", num_attention_heads=n, num_key_value_heads=n_kv, hidden_act="gelu",
+                    gate_attn_act_mode="sigmoid", headwise_attn_output_gate=True, sliding_window=16, layer_types=kinds(f))
+    config["rope_parameters"] = {
+        "full_attention": {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 1.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}
+    del config["rope_theta"]
+    f.whole_keys = ["attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base", "rope.freq_base_swa",
+                    "rope.dimension_count", "rope.dimension_count_swa"]
+    return config, take_apart(f, {"attn_gate": "self_attn.g_proj"}, change=change)
+
+
+MORE = {"bitnet": bitnet, "bitnet packed": bitnet_packed(False), "bitnet old packed": bitnet_packed(True),
+        "chameleon": chameleon, "chameleon-34b": chameleon, "cogvlm": cogvlm, "grok": grok, "grok-2": grok, "spark2_5": spark,
+        "hunyuan_vl": hunyuan_vl, "deepseek2-ocr": deepseek_ocr, "deepseek2-ocr 2": deepseek_ocr2, "granitehybrid": bamba,
         "bailingmoe": bailing, "arctic": arctic, "minicpm3": latent, "plm": latent, "deci": deci,
         "deepseek2-lite dense": youtu, "dbrx": dbrx, "chatglm": chatglm, "qwen": qwen1, "olmo": olmo1, "codeshell": codeshell,
         "jais": jais, "plamo": plamo, "openelm": openelm, "glm4moe-plain": solar, "bailingmoe2 sarvam": sarvam,

@@ -242,6 +242,7 @@ aerie_status ae_convert_begin_bamba(ae_convert *c);
 aerie_status ae_convert_begin_hunyuan_vl(ae_convert *c);
 aerie_status ae_convert_keys_hunyuan_vl(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_begin_ocr(ae_convert *c);
+aerie_status ae_convert_keys_ocr(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_begin_chatglm(ae_convert *c);
 aerie_status ae_convert_begin_qwen1(ae_convert *c);
 aerie_status ae_convert_begin_olmo1(ae_convert *c);
@@ -260,6 +261,13 @@ aerie_status ae_convert_tensors_plamo(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_begin_plamo3(ae_convert *c);
 aerie_status ae_convert_tensors_plamo3(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_tensors_sarvam(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_keys_bitnet(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_bitnet(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_tensors_chameleon(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_begin_cogvlm(ae_convert *c);
+aerie_status ae_convert_begin_grok(ae_convert *c);
+aerie_status ae_convert_keys_grok(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_keys_spark(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_stablelm(ae_convert *c, uint32_t layer);
 
 /* decision.c */

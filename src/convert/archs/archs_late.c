@@ -273,7 +273,7 @@ static const ae_convert_rule bailing2[] = {
 };
 static const ae_convert_key bailing2_keys[] = {
     COUNT("expert_group_count", "n_group"), COUNT("expert_group_used_count", "topk_group"),
-    COUNT("expert_shared_count", "num_shared_experts"), LAST,
+    COUNT("expert_shared_count", "num_shared_experts", "n_shared_experts"), LAST,
 };
 
 static const ae_convert_rule apertus[] = {

@@ -82,6 +82,36 @@ static const ae_convert_rule openelm[] = {
     EXACT("ffn.proj_1.weight", "ffn_%s.weight", SPLIT), PLAIN("ffn.proj_2", "ffn_down"), END,
 };
 
+static const ae_convert_rule bitnet[] = {
+    PLAIN("self_attn.attn_sub_norm", "attn_sub_norm"), PLAIN("mlp.ffn_sub_norm", "ffn_sub_norm"),
+    PLAIN("self_attn.inner_attn_ln", "attn_sub_norm"), PLAIN("mlp.ffn_layernorm", "ffn_sub_norm"), END,
+};
+
+/* The experts for pictures are another block of each layer. */
+static const ae_convert_rule cogvlm[] = {
+    PLAIN("self_attn.language_expert_query_key_value", "attn_qkv"), PLAIN("self_attn.language_expert_dense", "attn_output"),
+    PLAIN("mlp.language_mlp.gate_proj", "ffn_gate"), PLAIN("mlp.language_mlp.up_proj", "ffn_up"),
+    PLAIN("mlp.language_mlp.down_proj", "ffn_down"), PLAIN("self_attn.vision_expert_query_key_value", "vis_attn_qkv"),
+    PLAIN("self_attn.vision_expert_dense", "vis_attn_output"), PLAIN("mlp.vision_mlp.gate_proj", "vis_gate"),
+    PLAIN("mlp.vision_mlp.up_proj", "vis_up"), PLAIN("mlp.vision_mlp.down_proj", "vis_down"), END,
+};
+
+/* Grok-2's names, and those of Grok-1 in Hugging Face's layout. */
+static const ae_convert_rename grok_parts[] = {
+    {"multi_head_attention.query.", "self_attn.q_proj."}, {"multi_head_attention.key.", "self_attn.k_proj."},
+    {"multi_head_attention.value.", "self_attn.v_proj."}, {"multi_head_attention.linear.", "self_attn.o_proj."},
+    {"rms_norm.", "pre_attn_norm."}, {"rms_norm_1.", "post_attn_norm."}, {"rms_norm_2.", "pre_moe_norm."},
+    {"router.", "block_sparse_moe.gate."}, {NULL, NULL}};
+static const ae_convert_rule grok[] = {
+    PLAIN("pre_attn_norm", "attn_norm"), PLAIN("post_attn_norm", "attn_output_norm"), PLAIN("pre_moe_norm", "ffn_norm"),
+    PLAIN("post_moe_norm", "post_ffw_norm"), PLAIN("rms_norm_3", "layer_output_norm"),
+    EXPERTS("moe", "linear", "linear_v", "linear_1"), END,
+};
+
+static const ae_convert_rule spark[] = {
+    PLAIN("self_attn.q_k_v_proj", "attn_qkv"), PLAIN("self_attn.g_proj", "attn_gate"), END,
+};
+
 /* ---- Keys --------------------------------------------------------------------------------------------- */
 
 static const ae_convert_key step35_keys[] = {
@@ -97,7 +127,8 @@ static const ae_convert_key muse_keys[] = {
 };
 
 static const ae_convert_key bailing_keys[] = {
-    COUNT("expert_shared_count", "num_shared_experts"), U32("leading_dense_block_count", "first_k_dense_replace"), LAST,
+    COUNT("expert_shared_count", "num_shared_experts", "n_shared_experts"),
+    U32("leading_dense_block_count", "first_k_dense_replace"), LAST,
 };
 static const ae_convert_key latent_keys[] = {
     COUNT("attention.q_lora_rank", "q_lora_rank"), U32("attention.kv_lora_rank", "kv_lora_rank"), LAST,
@@ -109,6 +140,13 @@ static const ae_convert_key youtu_keys[] = {
 static const ae_convert_key bamba_keys[] = {U32("feed_forward_length", NULL), LAST};
 static const ae_convert_key clamped_keys[] = {SCALE("attention.clamp_kqv", "clip_qkv"), LAST};
 static const ae_convert_key layer_keys[] = {U32("attention.head_count", NULL), U32("feed_forward_length", NULL), LAST};
+
+static const ae_convert_key chameleon_keys[] = {BOOL("swin_norm", "swin_norm"), LAST};
+static const ae_convert_key grok_keys[] = {
+    F32("embedding_scale", "embedding_multiplier_scale"), F32("logit_scale", "output_multiplier_scale"),
+    F32("attn_logit_softcapping", "attn_logit_softcapping"), F32("router_logit_softcapping", "router_logit_softcapping"),
+    SCALE("final_logit_softcapping", "final_logit_softcapping"), LAST,
+};
 
 /* ---- Models ------------------------------------------------------------------------------------------- */
 
@@ -301,12 +339,49 @@ const ae_convert_arch ae_convert_more_archs[] = {
      .fixed = "{\"ffn_with_glu\":true,\"normalize_qk_projections\":true,\"normalization_layer_name\":\"rms_norm\"}",
      .begin = ae_convert_begin_openelm,
      .more_keys = ae_convert_keys_openelm},
-    {.classes = "DeepseekOCRForCausalLM DeepseekOCR2ForCausalLM",
+    {.classes = "DeepseekOCRForCausalLM DeepseekOCR2ForCausalLM DeepseekOcr2ForConditionalGeneration",
      .arch = "deepseek2-ocr",
      .flags = AE_ARCH_EXPERTS,
      .defaults = "{\"norm_topk_prob\":false}",
      .fixed = "{\"use_mla\":false,\"n_group\":1,\"topk_group\":1,\"topk_method\":\"greedy\",\"scoring_func\":\"softmax\"}",
-     .begin = ae_convert_begin_ocr},
+     .begin = ae_convert_begin_ocr,
+     .more_keys = ae_convert_keys_ocr},
     {.classes = "MaincoderForCausalLM", .arch = "maincoder"},
+    {.classes = "BitNetForCausalLM BitnetForCausalLM",
+     .arch = "bitnet",
+     .activation = AE_CONVERT_NAMED,
+     .rules = bitnet,
+     .defaults = "{\"tie_word_embeddings\":true}",
+     .more_keys = ae_convert_keys_bitnet,
+     .more_tensors = ae_convert_tensors_bitnet},
+    {.classes = "ChameleonForConditionalGeneration ChameleonForCausalLM",
+     .arch = "chameleon",
+     .flags = AE_ARCH_PAIRS,
+     .keys = chameleon_keys,
+     .more_tensors = ae_convert_tensors_chameleon},
+    {.classes = "CogVLMForCausalLM",
+     .arch = "cogvlm",
+     .rules = cogvlm,
+     .aliases = "num_multi_query_heads=num_key_value_heads",
+     .begin = ae_convert_begin_cogvlm},
+    {.classes = "Grok1ForCausalLM GrokForCausalLM",
+     .arch = "grok",
+     .activation = AE_CONVERT_GELU,
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_NO_DIVISORS,
+     .parts = grok_parts,
+     .rules = grok,
+     .keys = grok_keys,
+     .defaults = "{\"attn_logit_softcapping\":30.0,\"router_logit_softcapping\":30.0}",
+     .fixed = "{\"global_attn_every_n\":1}",
+     .begin = ae_convert_begin_grok,
+     .more_keys = ae_convert_keys_grok},
+    {.classes = "Spark2_5ForCausalLM",
+     .arch = "spark2_5",
+     .activation = AE_CONVERT_GELU,
+     .flags = AE_ARCH_WINDOW,
+     .window_period = 1,
+     .rules = spark,
+     .fixed = "{\"gate_attn_act_mode\":\"sigmoid\",\"headwise_attn_output_gate\":true}",
+     .more_keys = ae_convert_keys_spark},
 };
 const size_t ae_convert_n_more_archs = sizeof ae_convert_more_archs / sizeof *ae_convert_more_archs;

@@ -64,6 +64,7 @@ typedef struct ae_convert_item {
     uint32_t n_zero;            /* PLAIN: this many matrices at the start of the stack are zeros, which `from` lacks */
     bool fourth;                /* a stack of single rows whose index is the fourth dimension */
     float plus;                 /* PLAIN: added to each number */
+    float ternary;              /* PLAIN: each number becomes -1, 0 or 1 times this one; 0: it does not */
     uint32_t kernel;            /* the columns are [..][kernel][kernel], written as separate dimensions; 0: they are not */
     uint32_t type;              /* ae_type in the new file */
     bool as_is;                 /* NVFP4 that stays what it is; a tensor "NAME.scale" has the factors of its matrices */
@@ -216,6 +217,7 @@ bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t
 #define AE_CONVERT_FP8 AE_ST_DTYPE_COUNT
 #define AE_CONVERT_MXFP4 ((ae_st_dtype)(AE_ST_DTYPE_COUNT + 1))
 #define AE_CONVERT_NVFP4 ((ae_st_dtype)(AE_ST_DTYPE_COUNT + 2))
+#define AE_CONVERT_TERNARY ((ae_st_dtype)(AE_ST_DTYPE_COUNT + 3))
 /* Replaces the entries of such tensors by entries with plain names. Their scales count as used. */
 aerie_status ae_convert_read_scales(ae_convert *c);
 /* Computes the numbers of a tensor of those types. */

@@ -1,6 +1,6 @@
 /* scaled_weights.c - computes the numbers of weights that a checkpoint stores as small codes and scales.
  *
- * Owns the interpretation of three formats. FP8: a tensor NAME of F8_E4M3 or F8_E5M2, multiplied by NAME_scale_inv or
+ * Owns the interpretation of four formats. FP8: a tensor NAME of F8_E4M3 or F8_E5M2, multiplied by NAME_scale_inv or
  * NAME_scale: one number, or a grid of numbers for blocks of weight_block_size (the last ones may be smaller), or else for
  * equal parts. DeepSeek V4 has NAME.scale for NAME.weight. Scales of U8 or F8_E8M0 are exponents. MXFP4: two codes in each
  * byte, the first in the low bits, and an exponent for each group of 32: NAME_blocks [matrices, rows, groups, 16] and
@@ -9,8 +9,10 @@
  * for each group of 16, and a number for each matrix: NAME.weight, NAME.weight_scale and NAME.weight_scale_2 by ModelOpt,
  * NAME.weight_packed, NAME.weight_scale and NAME.weight_global_scale by compressed-tensors, which divides by the last one. What
  * both have for activations is not used.
+ * BitNet: NAME.weight of U8 [rows / 4, columns] has -1, 0 and 1 as 0, 1 and 2: the lowest bits of all its bytes are the first
+ * quarter of the matrix; NAME.weight_scale is a number to multiply by (linear_class autobitlinear) or to divide by.
  * Other code sees a normal tensor with a type that exists in no file (ae_convert_scaled). Sources: transformers'
- * integrations/finegrained_fp8.py and mxfp4.py; ModelOpt's and compressed-tensors' code for NVFP4.
+ * integrations/finegrained_fp8.py, mxfp4.py and bitnet.py; ModelOpt's and compressed-tensors' code for NVFP4.
  */
 #include <math.h>
 #include <string.h>
@@ -21,7 +23,7 @@
 typedef struct scaled {
     ae_st_tensor tensor; /* must come first: ae_convert_floats gets a pointer to it */
     const ae_st_tensor *codes, *scales;
-    const float *factors;                  /* NVFP4: [matrices] */
+    const float *factors;                  /* NVFP4: [matrices]; BitNet: one */
     uint64_t rows, columns;                /* of one matrix */
     uint64_t block_rows, block_columns;    /* size of the blocks that share a scale */
     uint64_t scale_columns, matrix_scales; /* scales in a row of blocks, scales of a matrix */
@@ -62,11 +64,25 @@ static float scale_at(const scaled *s, uint64_t i)
     return (s->tensor.dtype == AE_CONVERT_MXFP4 ? 1.0f : 2.0f) * ae_quant_e8m0_half(exponent);
 }
 
+static void ternary_floats(const scaled *s, uint64_t first, float *out, size_t n)
+{
+    const uint64_t quarter = s->codes->n;
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t at = first + i;
+        const int code = s->codes->data[at % quarter] >> 2 * (at / quarter) & 3;
+        out[i] = (float)(code - 1) * s->factors[0];
+    }
+}
+
 void ae_convert_scaled_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n)
 {
     const scaled *s = (const scaled *)(const void *)t;
     const bool mx = t->dtype != AE_CONVERT_FP8;
     float value[256];
+    if (t->dtype == AE_CONVERT_TERNARY) {
+        ternary_floats(s, first, out, n);
+        return;
+    }
     if (!mx && n > 1) set_codes(s->codes->dtype, value);
     for (size_t i = 0; i < n;) {
         const uint64_t at = first + i, column = at % s->columns, row = at / s->columns % s->rows;
@@ -261,8 +277,28 @@ static aerie_status set_nvfp4(const ae_convert *c, scaled *s, const ae_st_tensor
     return read_factors(c, s, second, divides, n == 3 ? t->shape[0] : 1);
 }
 
+static bool is_bitnet(const ae_convert *c)
+{
+    const char *method = json_string_value(json_object_get(json_object_get(c->config, "quantization_config"), "quant_method"));
+    return method && strcmp(method, "bitnet") == 0;
+}
+
+static aerie_status set_ternary(const ae_convert *c, scaled *s)
+{
+    const char *class = json_string_value(json_object_get(json_object_get(c->config, "quantization_config"), "linear_class"));
+    const bool divides = !class || strcmp(class, "autobitlinear");
+    const ae_st_tensor *t = s->codes;
+    if (t->n_dims != 2 || s->scales->n != 1) return fail_scales(c, t, s->scales, "one number for a matrix");
+    s->rows = 4 * t->shape[0], s->columns = t->shape[1];
+    s->tensor = *t;
+    s->tensor.dtype = AE_CONVERT_TERNARY;
+    s->tensor.shape[0] = s->rows;
+    s->tensor.n = 4 * t->n;
+    return read_factors(c, s, s->scales, divides, 1);
+}
+
 /* Where the scales of a tensor are: its name's `end` is replaced. */
-typedef enum format { FP8, BLOCKS, PACKED, NVFP4 } format;
+typedef enum format { FP8, BLOCKS, PACKED, NVFP4, TERNARY } format;
 static const struct way {
     const char *end, *instead;
     format format;
@@ -270,7 +306,8 @@ static const struct way {
 } ways[] = {{"", "_scale_inv", FP8, NULL}, {"", "_scale", FP8, NULL}, {".weight", ".scale", FP8, NULL},
             {"_blocks", "_scales", BLOCKS, NULL}, {".weight_packed", ".weight_scale", PACKED, NULL},
             {".weight", ".scale", PACKED, NULL}, {".weight_packed", ".weight_scale", NVFP4, ".weight_global_scale"},
-            {".weight", ".weight_scale", NVFP4, ".weight_scale_2"}, {"", "_weight_scale", NVFP4, "_weight_scale_2"}};
+            {".weight", ".weight_scale", NVFP4, ".weight_scale_2"}, {"", "_weight_scale", NVFP4, "_weight_scale_2"},
+            {".weight", ".weight_scale", TERNARY, NULL}};
 
 /* Finds the scales of a tensor, and their entry in `ways`. `beside`: the suffix by which the scales' name differs; NULL: the
  * tensor has no scales. */
@@ -286,6 +323,7 @@ static ae_convert_entry *scales_of(const ae_convert *c, const ae_convert_entry *
         /* codes in bytes are MXFP4 or NVFP4 by the type of their scales, else something that is not read */
         if (found && w->format == NVFP4 && found->tensor->dtype != AE_ST_F8_E4M3) continue;
         if (found && w->format == PACKED && found->tensor->dtype == AE_ST_F8_E4M3) continue;
+        if (found && w->format == TERNARY && !is_bitnet(c)) continue;
         if (found && w->format == PACKED && strcmp(w->end, ".weight") == 0 && !is_exponents(found->tensor)) continue;
         *way = w;
         if (found) return found;
@@ -298,6 +336,7 @@ static aerie_status set_scaled(const ae_convert *c, const ae_convert_entry *e, c
     if (way->format == FP8) return set_fp8(c, s);
     if (way->format == BLOCKS) return set_mxfp4(c, s);
     if (way->format == PACKED) return set_packed(c, s);
+    if (way->format == TERNARY) return set_ternary(c, s);
     ae_convert_entry *second = find_beside(c, e->name, strlen(way->end), way->second);
     if (second) second->used = true;
     return set_nvfp4(c, s, second ? second->tensor : NULL, strcmp(way->second, ".weight_global_scale") == 0);

@@ -157,6 +157,13 @@ static const ae_st_tensor *place_of(const ae_convert_item *item, uint64_t row, u
     return item->parts ? item->parts[i] : item->from;
 }
 
+/* Rounds numbers to -1, 0 or 1 times `scale`; others than finite ones stay, for the check. */
+static void round_ternary(float *x, size_t n, float scale)
+{
+    for (size_t k = 0; k < n; k++)
+        if (isfinite(x[k])) x[k] = x[k] / scale > 0.5f ? scale : x[k] / scale < -0.5f ? -scale : 0.0f;
+}
+
 /* Reads one row, counted over all matrices. */
 static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
 {
@@ -187,6 +194,7 @@ static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
     for (size_t k = 0; k < n && item->change == AE_CONVERT_EXP; k++) x[k] = (float)ae_exp((double)x[k]);
     for (size_t k = 0; k < n && item->plus != 0; k++) x[k] += item->plus;
     for (size_t k = 0; k < n && item->factors; k++) x[k] *= item->factors[r];
+    if (item->ternary > 0) round_ternary(x, n, item->ternary);
     return true;
 }
 

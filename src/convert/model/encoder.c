@@ -195,6 +195,29 @@ static const struct fixed nomic_moe_fixed[] = {
     {"num_shared_experts", "0"}, {"expert_choice_router", "false"}, {"ffn_div", "1"},
 };
 
+/* jina-embeddings-v3: names of its own code, and of transformers' class */
+static const part jina3_outside[] = {
+    {"embeddings.word_embeddings", "token_embd", MATRIX, VOCAB, EMBD},
+    {"embeddings.token_type_embeddings", "token_types", TABLE, TYPES, EMBD},
+    {"emb_ln", "token_embd_norm", NORM, ONE, EMBD},
+};
+static const part jina3_inside[] = {
+    {"mixer.Wqkv", "attn_qkv", BIASED, EMBD_3, EMBD}, {"mixer.out_proj", "attn_output", BIASED, EMBD, EMBD},
+    {"norm1", "attn_output_norm", NORM, ONE, EMBD},   {"mlp.fc1", "ffn_up", BIASED, FF, EMBD},
+    {"mlp.fc2", "ffn_down", BIASED, EMBD, FF},        {"norm2", "layer_output_norm", NORM, ONE, EMBD},
+};
+static const part jina3_new_inside[] = {
+    {"self_attn.q_proj", "attn_q", BIASED, EMBD, EMBD},
+    {"self_attn.k_proj", "attn_k", BIASED, EMBD, EMBD},
+    {"self_attn.v_proj", "attn_v", BIASED, EMBD, EMBD},
+    {"self_attn.o_proj", "attn_output", BIASED, EMBD, EMBD},
+    {"post_attention_layernorm", "attn_output_norm", NORM, ONE, EMBD},
+    {"mlp.fc1", "ffn_up", BIASED, FF, EMBD},
+    {"mlp.fc2", "ffn_down", BIASED, EMBD, FF},
+    {"post_mlp_layernorm", "layer_output_norm", NORM, ONE, EMBD},
+};
+static const struct fixed jina3_fixed[] = {{"position_embedding_type", "\"rotary\""}};
+
 #define LIST(name, list) .name = list, .n_##name = sizeof list / sizeof *list
 static const ae_convert_family families[] = {
     {"bert", "bert", "BERT", "encoder.layer.0.attention.self.query.weight", "encoder.layer", LIST(outside, bert_outside),
@@ -224,6 +247,12 @@ static const ae_convert_family families[] = {
      LIST(outside, nomic_outside), LIST(inside, nomic_moe_inside), .special = true, .rope = true, LIST(fixed, nomic_moe_fixed)},
     {"nomic_bert", "nomic-bert", "Nomic BERT", "layers.0.post_mlp_layernorm.weight", "layers", LIST(outside, nomic_new_outside),
      LIST(inside, nomic_new_inside), .rope = true, LIST(fixed, nomic_fixed)},
+    {"xlm-roberta", "jina-bert-v3", "Jina embeddings 3", "encoder.layers.0.mixer.Wqkv.weight", "encoder.layers",
+     LIST(outside, jina3_outside), LIST(inside, jina3_inside), .gelu = true, .rope = true, .padded = true, .one_type = true,
+     .pooling = AE_POOLING_MEAN, LIST(fixed, jina3_fixed)},
+    {"jina_embeddings_v3", "jina-bert-v3", "Jina embeddings 3", "layers.0.mlp.fc1.weight", "layers",
+     LIST(outside, nomic_new_outside), LIST(inside, jina3_new_inside), .gelu = true, .rope = true, .padded = true,
+     .one_type = true, .pooling = AE_POOLING_MEAN, LIST(fixed, jina3_fixed)},
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 
@@ -301,7 +330,8 @@ static aerie_status check_settings(const ae_convert *c, const ae_convert_family 
     if (type && strcmp(type, f->model_type))
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
                        "%s: 'model_type' is \"%.40s\"; of encoders, \"bert\", \"roberta\", \"xlm-roberta\", \"camembert\", "
-                       "\"distilbert\", \"nomic_bert\" and \"neobert\" are supported", c->config_path, type);
+                       "\"distilbert\", \"nomic_bert\", \"neobert\" and \"jina_embeddings_v3\" are supported", c->config_path,
+                       type);
     for (size_t i = 0; i < 2 && f->gelu; i++) {
         const char *act = ae_convert_text(c, keys[i]);
         if (!act || strncmp(act, "gelu", 4) == 0) continue;
@@ -440,6 +470,33 @@ static aerie_status read_classifier(ae_convert *c, ae_convert_encoder *b)
     return ae_convert_read_pooling(c, &b->pooling);
 }
 
+/* Gives matrices that adapters change their plain names, and leaves the adapters out. */
+static aerie_status settle_adapters(ae_convert *c)
+{
+    static const char by[] = ".parametrizations.weight.", *const ends[] = {"original", "0.lora_A", "0.lora_B"};
+    size_t n_original = 0, n_left = 0;
+    for (size_t i = 0; i < c->n_entries; i++) {
+        ae_convert_entry *e = &c->entries[i];
+        const char *at = strstr(e->name, by), *end = at ? at + strlen(by) : "";
+        if (strcmp(end, ends[1]) == 0 || strcmp(end, ends[2]) == 0) {
+            e->used = true;
+            n_left++;
+        } else if (strcmp(end, ends[0]) == 0) {
+            char name[160];
+            snprintf(name, sizeof name, "%.120s", e->name);
+            if ((size_t)(at - e->name) > 120) continue;
+            snprintf(name + (at - e->name), sizeof name - (size_t)(at - e->name), ".weight");
+            e->name = ae_arena_strndup(&c->arena, name, strlen(name));
+            if (!e->name) return ae_convert_no_memory(c, "the names of tensors");
+            n_original++;
+        }
+    }
+    if (n_left)
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: the adapters for tasks are left out: vectors are those of the "
+                   "model without a task", c->path);
+    return n_original ? ae_convert_sort_names(c) : AERIE_OK;
+}
+
 static aerie_status encoder_detect(ae_convert *c, bool *mine)
 {
     static const ae_convert_rename renames[] = {{"bert.", ""}, {"nomic_bert.", ""}, {"roberta.", ""}, {"camembert.", ""},
@@ -450,6 +507,7 @@ static aerie_status encoder_detect(ae_convert *c, bool *mine)
                                                 {"model.layer_norm.", "layer_norm."}};
     ae_convert_encoder *b = &c->encoder;
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
+    AE_TRY(settle_adapters(c));
     const char *type = ae_convert_text(c, "model_type");
     for (size_t i = 0; i < N_FAMILIES; i++) { /* among families with the same tensors, choose by name */
         if (!ae_convert_look(c, families[i].marker)) continue;

@@ -5,6 +5,7 @@
 
 #include "base/math/fmath.h"
 #include "convert/archs/arch.h"
+#include "model/arch.h"
 
 /* ---- From the tables ---------------------------------------------------------------------------------- */
 
@@ -80,6 +81,11 @@ static aerie_status put_windows(ae_convert_keys *k, const ae_convert *c)
     ae_convert_find_windows(c, period, windowed);
     for (uint32_t i = 0; i < n; i++) any |= windowed[i];
     if (!window || !used || !any) return AERIE_OK;
+    const ae_arch *arch = ae_arch_find(c->arch->arch, strlen(c->arch->arch));
+    if (arch && arch->only_layers && arch->only_layers != n)
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'sliding_window' is %u with %u layers, but programs apply "
+                       "windows of GGUF files of architecture %s only with %u layers, so the file would be a different model",
+                       c->config_path, window, n, c->arch->arch, arch->only_layers);
     for (uint32_t i = 0; i < n; i++) regular &= windowed[i] == ((i + 1) % usual != 0);
     ae_convert_put_u32(k, "attention.sliding_window", window);
     if (!regular) ae_convert_put_array(k, "attention.sliding_window_pattern", AE_GGUF_BOOL, windowed, n);

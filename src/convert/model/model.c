@@ -241,7 +241,8 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
         {"encoder.final_layernorm.", "norm."}, {"embed.", "embed_tokens."}, {"head.weight", "lm_head.weight"},
         {"encoder.embeddings.", "embeddings."}, {"encoder.layers.", "layers."}, {"encoder.final_norm.", "final_norm."},
         {"embeddings.tok_embeddings.", "embed_tokens."}, {"rwkv.", ""}, {"blocks.", "layers."}, {"layers.layers.", "layers."},
-        {"token_embeddings.", "embed_tokens."}};
+        {"token_embeddings.", "embed_tokens."}, {"in_out_embed.", "embed_tokens."}, {"decoder_layer.", "layers."},
+        {"rms_norm.", "norm."}};
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
     const json_t *classes = json_object_get(c->config, "architectures");
     const char *class = json_string_value(json_is_array(classes) ? json_array_get(classes, 0) : classes);
@@ -549,7 +550,7 @@ static bool is_unneeded(const ae_convert *c, const char *name, const ae_st_tenso
                                          "multi_modal_projector.", "audio_tower.", "embed_vision.", "embed_audio.",
                                          "connector.", "mlp1.", "patch_merge_mlp.", "mm_projector.", "aligner.", "image_",
                                          "linear_proj.", "vision_encoder.", "audio_encoder.", "mtp_layers.", "mlp_AR.",
-                                         "switch."};
+                                         "switch.", "vision.", "vqmodel."};
     if (strncmp(name, "mtp.", 4) == 0 && !c->model.n_ahead) return true;
     /* the mask of causal attention, which old models save under the name of a bias */
     if (t->n_dims == 4 && strncmp(name, "layers.", 7) == 0 && strstr(name, ".bias")) return true;

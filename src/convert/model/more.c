@@ -1,11 +1,13 @@
 /* more.c - functions for rows of archs_more.c: sizes that differ by layer, and tensors that are cut, stacked or scaled (Bamba,
- * DBRX, Deci, Jais, the text models of two for OCR, MiniCPM3, OpenELM, PLaMo 1 and 3, Sarvam, StableLM 12B). Owns nothing.
+ * BitNet, Chameleon, DBRX, Deci, Grok, Jais, the text models of two for OCR, MiniCPM3, OpenELM, PLaMo 1 and 3, Sarvam, Spark,
+ * StableLM 12B). Owns nothing.
  * Sources: the models' own code, or transformers' if it has the class; names and keys of GGUF files as llama.cpp reads them. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "convert/archs/arch.h"
+#include "quant/types.h"
 
 static json_t *values_of(const ae_convert *c)
 {
@@ -70,6 +72,141 @@ aerie_status ae_convert_begin_bamba(ae_convert *c)
     AE_TRY(ae_convert_check_time_steps(c));
     AE_TRY(set_value(c, "partial_rotary_factor", json_real(dim ? (n_rot + 0.25) / dim : 0.5))); /* rounded down later */
     return set_value(c, "position_embedding_type", json_string("rope"));
+}
+
+/* ---- BitNet ------------------------------------------------------------------------------------------------------ */
+
+/* Finds the scale of a matrix whose numbers count as -1, 0 or 1 times it: the mean of their magnitudes. */
+static aerie_status mean_size(const ae_convert *c, const ae_st_tensor *t, float *scale)
+{
+    float x[1024];
+    double sum = 0;
+    for (uint64_t i = 0; i < t->n;) {
+        const size_t n = t->n - i < 1024 ? (size_t)(t->n - i) : 1024;
+        if (!ae_convert_floats(t, i, x, n))
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s has no floats", c->path, t->name);
+        for (size_t k = 0; k < n; k++) sum += fabs((double)x[k]);
+        i += n;
+    }
+    *scale = (float)(sum / (double)(t->n ? t->n : 1));
+    if (!(*scale > 1e-5f)) *scale = 1e-5f;
+    return AERIE_OK;
+}
+
+/* Matrices that are not packed hold the numbers of training, which the model's code rounds whenever it uses them. */
+aerie_status ae_convert_tensors_bitnet(ae_convert *c, uint32_t layer)
+{
+    static const char *const parts[] = {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char name[48];
+        snprintf(name, sizeof name, "blk.%u.%s.weight", layer, parts[i]);
+        ae_convert_item *item = item_of(c, name);
+        if (item && item->from->dtype < AE_ST_DTYPE_COUNT) AE_TRY(mean_size(c, item->from, &item->ternary));
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_keys_bitnet(ae_convert_keys *k, const ae_convert *c)
+{
+    const char *name = ae_convert_text(c, "hidden_act");
+    const bool squares = name && (strcmp(name, "relu2") == 0 || strcmp(name, "relu_squared") == 0);
+    if (!squares && (!name || strcmp(name, "silu")))
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'hidden_act' is \"%.40s\"; GGUF files of architecture %s run "
+                       "with silu or relu2", c->config_path, name ? name : "no text", c->arch->arch);
+    if (!squares) return k->status;
+    ae_convert_put_text(k, "hidden_activation", "relu2");
+    ae_log_say(&c->options.log, AERIE_LOG_INFO, "%s: 'hidden_act' is relu2, which the file names as hidden_activation; "
+               "programs that do not read this key run the file with silu, as another model", c->config_path);
+    return k->status;
+}
+
+/* ---- Chameleon --------------------------------------------------------------------------------------------------- */
+
+/* Norms of queries and keys, which rotate, have a weight and a bias for each element of each head. */
+aerie_status ae_convert_tensors_chameleon(ae_convert *c, uint32_t layer)
+{
+    static const char *const ends[] = {"weight", "bias"};
+    const uint32_t d = c->model.head_dim;
+    uint32_t *order = ae_arena_alloc(&c->arena, d, sizeof *order);
+    if (!order) return ae_convert_no_memory(c, "the order of columns");
+    for (uint32_t i = 0; i < d; i++) order[i] = i / 2 + (i % 2 ? d / 2 : 0);
+    for (size_t i = 0; i < 4; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%u.attn_%c_norm.%s", layer, "qk"[i / 2], ends[i % 2]);
+        ae_convert_item *item = item_of(c, name);
+        if (!item) continue; /* binding the file reports it */
+        AE_TRY(ae_convert_check_shape(c, item->from, i < 2 ? c->model.n_heads : c->model.n_kv_heads, d, "by config.json"));
+        item->column_from = order;
+        item->type = AE_TYPE_F32;
+    }
+    return AERIE_OK;
+}
+
+/* ---- CogVLM ------------------------------------------------------------------------------------------------------ */
+
+/* The code of CogVLM2, whose configuration has num_multi_query_heads, rotates by another base than that of CogVLM. */
+aerie_status ae_convert_begin_cogvlm(ae_convert *c)
+{
+    if (!ae_convert_value(c, "num_multi_query_heads") || ae_convert_value(c, "rope_theta")) return AERIE_OK;
+    return set_value(c, "rope_theta", json_real(500000));
+}
+
+/* ---- Grok -------------------------------------------------------------------------------------------------------- */
+
+/* YaRN lies outside of 'rope_scaling'; published files call it "original". */
+aerie_status ae_convert_begin_grok(ae_convert *c)
+{
+    static const char *const names[] = {"scaling_factor", "original_max_position_embeddings", "beta_fast", "beta_slow"},
+                             *const to[] = {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow"};
+    const char *type = ae_convert_text(c, "rope_type");
+    double magnitude = 1, share = 1;
+    if (!type || (strcmp(type, "original") && strcmp(type, "yarn"))) return AERIE_OK;
+    AE_TRY(ae_convert_real(c, ae_convert_value(c, "attn_factor"), "attn_factor", 1e-3, 1e3, &magnitude));
+    AE_TRY(ae_convert_real(c, ae_convert_value(c, "extrapolation_factor"), "extrapolation_factor", -1, 1e3, &share));
+    if (fabs(magnitude - 1) > 1e-6 || fabs(share - 1) > 1e-6)
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'attn_factor' %g and 'extrapolation_factor' %g; 1 and 1 are "
+                       "supported", c->config_path, magnitude, share);
+    json_t *scaling = json_pack("{s:s}", "rope_type", "yarn");
+    bool ok = scaling != NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && ok; i++) {
+        const json_t *value = ae_convert_value(c, names[i]);
+        ok = !value || json_object_set_new(scaling, to[i], json_deep_copy(value)) == 0;
+    }
+    if (ok) return set_value(c, "rope_scaling", scaling);
+    json_decref(scaling);
+    return ae_convert_no_memory(c, "the configuration");
+}
+
+aerie_status ae_convert_keys_grok(ae_convert_keys *k, const ae_convert *c)
+{
+    const ae_convert_head *h = &c->head;
+    double scale = 1 / sqrt(c->model.head_dim);
+    uint32_t n = 0;
+    AE_TRY(ae_convert_real(c, ae_convert_value(c, "attn_output_multiplier"), "attn_output_multiplier", 1e-6, 1e3, &scale));
+    ae_convert_put_f32(k, "attention.output_scale", scale);
+    if (strcmp(h->rope_type, "yarn") == 0) {
+        ae_convert_put_f32(k, "rope.scaling.yarn_beta_fast", h->rope_beta_fast);
+        ae_convert_put_f32(k, "rope.scaling.yarn_beta_slow", h->rope_beta_slow);
+    }
+    AE_TRY(ae_convert_u32(c, "attn_temperature_len", 0, INT32_MAX, &n));
+    if (!n) return k->status;
+    ae_convert_put_u32(k, "attention.temperature_length", n);
+    if (n < c->model.n_ctx)
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: 'attn_temperature_len' is %u, which programs that run GGUF files "
+                   "of architecture %s do not apply: beyond %u tokens the answers differ from the original's",
+                   c->config_path, n, c->arch->arch, n);
+    return k->status;
+}
+
+/* ---- Spark ------------------------------------------------------------------------------------------------------- */
+
+aerie_status ae_convert_keys_spark(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *near = json_object_get(ae_convert_value(c, "rope_parameters"), "sliding_attention");
+    double part = 1;
+    AE_TRY(ae_convert_real(c, json_object_get(near, "partial_rotary_factor"), "partial_rotary_factor", 0, 1, &part));
+    if (near) ae_convert_put_u32(k, "rope.dimension_count_swa", (uint32_t)(part * c->model.head_dim));
+    return k->status;
 }
 
 /* ---- ChatGLM, Qwen 1, OLMo 1 ---------------------------------------------------------------------------------------- */
@@ -338,6 +475,12 @@ aerie_status ae_convert_begin_ocr(ae_convert *c)
         json_object_del(c->config, names[i]);
     }
     return AERIE_OK;
+}
+
+/* transformers' class names the kind of each layer; other configurations have the number of dense ones. */
+aerie_status ae_convert_keys_ocr(ae_convert_keys *k, const ae_convert *c)
+{
+    return ae_convert_value(c, "mlp_layer_types") ? ae_convert_put_dense(k, c) : k->status;
 }
 
 /* ---- MiniCPM3 and PLM: latent attention whose keys and values files hold together ------------------------------------- */
