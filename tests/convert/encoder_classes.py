@@ -151,22 +151,15 @@ def jina3(f):
 
 
 def jina3_new(f):
-    """transformers' class."""
+    """As transformers saves it."""
     f.files = pieces()
-
-    def change(out, at, t, i):
-        for end in ("weight", "bias"):
-            w = t.pop("attn_qkv." + end)
-            del f.tensors[f"blk.{i}.attn_qkv.{end}"]
-            for k, x in enumerate("qkv"):
-                part = rows_of(w, range(64 * k, 64 * k + 64))
-                f.tensors[f"blk.{i}.attn_{x}.{end}"] = out[f"{at}self_attn.{x}_proj.{end}"] = part
-    layer = {"attn_output": "self_attn.o_proj", "attn_output_norm": "post_attention_layernorm", "ffn_up": "mlp.fc1",
-             "ffn_down": "mlp.fc2", "layer_output_norm": "post_mlp_layernorm"}
+    layer = {"attn_qkv": "mixer.Wqkv", "attn_output": "mixer.out_proj", "attn_output_norm": "norm1", "ffn_up": "mlp.fc1",
+             "ffn_down": "mlp.fc2", "layer_output_norm": "norm2"}
     config = sizes(f, "jina_embeddings_v3", type_vocab_size=1, pad_token_id=1,
                    rope_parameters={"rope_type": "default", "rope_theta": 1000.0})
     config["max_position_embeddings"] += 2
-    return config, take_apart(f, layer, EMBED, "layers.{}.", change)
+    tensors = take_apart(f, layer, {**EMBED, "token_embd_norm": "emb_ln"}, "encoder.layers.{}.")
+    return config, {**tensors, "pooler.dense.bias": ([64], array("f", [0.0] * 64))}
 
 
 KIN = {"jina-bert-v3": jina3, "jina-bert-v3 new": jina3_new,

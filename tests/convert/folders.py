@@ -136,6 +136,19 @@ def tokenizer():
             "model": {"type": "BPE", "dropout": None, "unk_token": None, "vocab": vocab, "merges": merges}}
 
 
+def sentencepiece(pieces, trainer=b"\x18\x02", normalizer=b"\x20\x00"):
+    """A model of SentencePiece: BPE that keeps spaces. pieces: (text, score, type)."""
+    def field(number, data):
+        size, n = bytearray(), len(data)
+        while n > 127:
+            size.append(n & 127 | 128)
+            n >>= 7
+        return bytes([number << 3 | 2]) + bytes(size) + bytes([n]) + data
+    out = b"".join(field(1, field(1, text.encode()) + b"\x15" + struct.pack("<f", score) + bytes([24, kind]))
+                   for text, score, kind in pieces)
+    return out + field(2, trainer) + field(3, normalizer)
+
+
 def usual_files():
     return {"tokenizer.json": json.dumps(tokenizer()), "tokenizer_config.json": json.dumps({"eos_token": "<|end|>"})}
 
@@ -145,5 +158,5 @@ def write_folder(folder, config, tensors, files=None):
     if tensors:
         write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
     for name, text in {**(usual_files() if files is None else files), "config.json": json.dumps(config)}.items():
-        with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
-            f.write(text)
+        with open(os.path.join(folder, name), "wb") as f:
+            f.write(text if isinstance(text, bytes) else text.encode())

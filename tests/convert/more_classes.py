@@ -8,7 +8,7 @@ from math import log
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from apart import LLAMA, common, experts, take_apart  # noqa: E402
-from folders import byte_letters, changed, halves, joined, layers_of, rows_of, shaped, turned  # noqa: E402
+from folders import byte_letters, changed, halves, joined, layers_of, rows_of, sentencepiece, shaped, turned  # noqa: E402
 
 AHEAD = {f"nextn.{x}": x for x in ("eh_proj", "enorm", "hnorm")}
 
@@ -323,6 +323,22 @@ def chatglm(f):
             "tie_word_embeddings": False}, tensors
 
 
+def chatglm3(f):
+    """Its code has the special tokens after the pieces."""
+    config, tensors = chatglm(f)
+    pieces = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), *((f"<0x{b:02X}>", 0.0, 6) for b in range(200)),
+              *((x, -float(i), 1) for i, x in enumerate("\u2581 h e l o he ll \u2581he llo hello".split()))]
+    f.files = {"tokenizer.model": sentencepiece(pieces), "tokenizer_config.json": json.dumps({"eos_token": "</s>"})}
+    names = [x[0] for x in pieces] + ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>", "<|assistant|>",
+                                      "<|observation|>"]
+    types = [x[2] for x in pieces] + [3] * 9
+    f.keys["tokenizer.ggml.tokens"] = names + [f"[PAD{i}]" for i in range(len(names), 264)]
+    f.keys["tokenizer.ggml.token_type"] = types + [5] * (264 - len(types))
+    f.keys["tokenizer.ggml.model"] = "llama"
+    f.whole_keys = ["tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.model"]
+    return config, tensors
+
+
 def qwen1(f):
     names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|extra_0|>", "<|extra_1|>"]
     f.files, f.keys["tokenizer.ggml.tokens"] = tiktoken("qwen.tiktoken", {}, names)
@@ -628,8 +644,9 @@ MORE = {"bitnet": bitnet, "bitnet packed": bitnet_packed(False), "bitnet old pac
         "chameleon": chameleon, "chameleon-34b": chameleon, "cogvlm": cogvlm, "grok": grok, "grok-2": grok, "spark2_5": spark,
         "hunyuan_vl": hunyuan_vl, "deepseek2-ocr": deepseek_ocr, "deepseek2-ocr 2": deepseek_ocr2, "granitehybrid": bamba,
         "bailingmoe": bailing, "arctic": arctic, "minicpm3": latent, "plm": latent, "deci": deci,
-        "deepseek2-lite dense": youtu, "dbrx": dbrx, "chatglm": chatglm, "qwen": qwen1, "olmo": olmo1, "codeshell": codeshell,
-        "jais": jais, "plamo": plamo, "openelm": openelm, "glm4moe-plain": solar, "bailingmoe2 sarvam": sarvam,
+        "deepseek2-lite dense": youtu, "dbrx": dbrx, "chatglm": chatglm, "chatglm 3": chatglm3, "qwen": qwen1, "olmo": olmo1,
+        "codeshell": codeshell, "jais": jais, "plamo": plamo, "openelm": openelm, "glm4moe-plain": solar,
+        "bailingmoe2 sarvam": sarvam,
         "stablelm-12b": stablelm_12b, "exaone4": exaone45, "maincoder": maincoder,
         "step35": step35_llama3, "step35-mtp": step35, "mimo2": mimo2, "mimo2-mtp": mimo2, "mimo2-fused": mimo2,
         "cohere2moe": cohere2moe, "cohere2moe-mtp": cohere2moe, "cohere2moe-rms": cohere2moe, "muse-glimmer": muse}

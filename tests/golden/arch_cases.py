@@ -655,7 +655,7 @@ def hunyuan_vl(f):
 
 def bitnet(f):
     layer = {"attn_sub_norm": "self_attn.attn_sub_norm", "ffn_sub_norm": "mlp.ffn_sub_norm"}
-    config = common(f, hidden_act="silu")
+    config = common(f, hidden_act=f.get("hidden_activation", "silu"))
     config["rope_parameters"].pop("partial_rotary_factor")
     model = transformers.models.bitnet.modeling_bitnet
 

@@ -195,7 +195,7 @@ static const struct fixed nomic_moe_fixed[] = {
     {"num_shared_experts", "0"}, {"expert_choice_router", "false"}, {"ffn_div", "1"},
 };
 
-/* jina-embeddings-v3: names of its own code, and of transformers' class */
+/* jina-embeddings-v3: names of its own code, by which transformers saves it, too */
 static const part jina3_outside[] = {
     {"embeddings.word_embeddings", "token_embd", MATRIX, VOCAB, EMBD},
     {"embeddings.token_type_embeddings", "token_types", TABLE, TYPES, EMBD},
@@ -205,16 +205,6 @@ static const part jina3_inside[] = {
     {"mixer.Wqkv", "attn_qkv", BIASED, EMBD_3, EMBD}, {"mixer.out_proj", "attn_output", BIASED, EMBD, EMBD},
     {"norm1", "attn_output_norm", NORM, ONE, EMBD},   {"mlp.fc1", "ffn_up", BIASED, FF, EMBD},
     {"mlp.fc2", "ffn_down", BIASED, EMBD, FF},        {"norm2", "layer_output_norm", NORM, ONE, EMBD},
-};
-static const part jina3_new_inside[] = {
-    {"self_attn.q_proj", "attn_q", BIASED, EMBD, EMBD},
-    {"self_attn.k_proj", "attn_k", BIASED, EMBD, EMBD},
-    {"self_attn.v_proj", "attn_v", BIASED, EMBD, EMBD},
-    {"self_attn.o_proj", "attn_output", BIASED, EMBD, EMBD},
-    {"post_attention_layernorm", "attn_output_norm", NORM, ONE, EMBD},
-    {"mlp.fc1", "ffn_up", BIASED, FF, EMBD},
-    {"mlp.fc2", "ffn_down", BIASED, EMBD, FF},
-    {"post_mlp_layernorm", "layer_output_norm", NORM, ONE, EMBD},
 };
 static const struct fixed jina3_fixed[] = {{"position_embedding_type", "\"rotary\""}};
 
@@ -250,9 +240,9 @@ static const ae_convert_family families[] = {
     {"xlm-roberta", "jina-bert-v3", "Jina embeddings 3", "encoder.layers.0.mixer.Wqkv.weight", "encoder.layers",
      LIST(outside, jina3_outside), LIST(inside, jina3_inside), .gelu = true, .rope = true, .padded = true, .one_type = true,
      .pooling = AE_POOLING_MEAN, LIST(fixed, jina3_fixed)},
-    {"jina_embeddings_v3", "jina-bert-v3", "Jina embeddings 3", "layers.0.mlp.fc1.weight", "layers",
-     LIST(outside, nomic_new_outside), LIST(inside, jina3_new_inside), .gelu = true, .rope = true, .padded = true,
-     .one_type = true, .pooling = AE_POOLING_MEAN, LIST(fixed, jina3_fixed)},
+    {"jina_embeddings_v3", "jina-bert-v3", "Jina embeddings 3", "encoder.layers.0.mixer.Wqkv.weight", "encoder.layers",
+     LIST(outside, jina3_outside), LIST(inside, jina3_inside), .gelu = true, .rope = true, .padded = true, .one_type = true,
+     .pooling = AE_POOLING_MEAN, LIST(fixed, jina3_fixed)},
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 

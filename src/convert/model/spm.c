@@ -121,6 +121,7 @@ static aerie_status read_all(const ae_convert *c, ae_convert_words *w, reader fi
                        "%s: the SentencePiece model is of type %llu; Unigram (1) and BPE (2) are supported", path,
                        (unsigned long long)kind);
     s->unigram = kind == UNIGRAM;
+    s->n = id;
     s->space = dummy != 0;
     s->collapses = collapses != 0;
     return AERIE_OK;

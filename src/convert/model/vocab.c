@@ -337,6 +337,27 @@ static aerie_status put_characters(const ae_convert *c, ae_gguf_writer *out, ae_
     return put_merges(c, out, json_object_get(json_object_get(f->tokenizer, "model"), "merges"));
 }
 
+/* Adds the tokens that the code of ChatGLM 2 and 3 numbers after its pieces; the last four are ChatGLM 3's. */
+static aerie_status put_roles(const ae_convert *c, ae_convert_words *w, const ae_convert_spm *s)
+{
+    static const char *const names[] = {"[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>",
+                                        "<|assistant|>", "<|observation|>"};
+    for (uint32_t i = 0; i < sizeof names / sizeof *names && s->n + i < w->n; i++)
+        AE_TRY(ae_convert_words_put(c, w, names[i], strlen(names[i]), s->n + i, AERIE_TOKEN_CONTROL));
+    return AERIE_OK;
+}
+
+/* Reports what files with SentencePiece's BPE cannot express. */
+static void note_normalizer(const ae_convert *c, const ae_convert_spm *s)
+{
+    if (s->charsmap.n)
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: the map of characters of tokenizer.model is left out, since BPE in "
+                   "GGUF files has none: characters that it changes become other tokens", c->path);
+    if (s->collapses)
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: tokenizer.model drops repeated spaces, and those at both ends of a "
+                   "text, which BPE in GGUF files does not: such texts become other tokens", c->path);
+}
+
 /* Writes the tokens of SentencePiece's BPE. tokenizer.json may be NULL; then only its model is used. */
 static aerie_status put_pieces(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f,
                                ae_convert_spm *s)
@@ -352,6 +373,8 @@ static aerie_status put_pieces(const ae_convert *c, ae_gguf_writer *out, ae_conv
                        "%s: tokenizer.json is of the kind BPE, but the SentencePiece model beside it is Unigram; remove the "
                        "file that does not belong to the model", c->path);
     if (tokenizer) AE_TRY(put_json_words(c, w, tokenizer, false));
+    else note_normalizer(c, s);
+    if (!tokenizer && strcmp(c->arch->arch, "chatglm") == 0) AE_TRY(put_roles(c, w, s));
     AE_TRY(ae_convert_put_added(c, w, f));
     if (!s->there) AE_TRY(score_by_merges(c, w, tokenizer));
     AE_TRY(spell_spaces(c, w));

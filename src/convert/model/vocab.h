@@ -32,6 +32,7 @@ typedef struct ae_convert_spm {
     bool unigram;          /* false: BPE */
     bool space, collapses; /* space: adds a space before a text; collapses: drops repeated spaces, and those at both ends */
     ae_buf charsmap;       /* the compiled map of characters; empty if there is none */
+    uint32_t n;            /* pieces */
 } ae_convert_spm;
 
 /* spm.c: reads pieces, types and scores of tokenizer.model or spiece.model. The caller frees s->charsmap. */
