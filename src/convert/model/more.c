@@ -109,6 +109,8 @@ aerie_status ae_convert_tensors_bitnet(ae_convert *c, uint32_t layer)
 aerie_status ae_convert_keys_bitnet(ae_convert_keys *k, const ae_convert *c)
 {
     const char *name = ae_convert_text(c, "hidden_act");
+    /* the default of transformers' class, and of the older one */
+    if (!ae_convert_value(c, "hidden_act")) name = strcmp(c->model.class, "BitNetForCausalLM") == 0 ? "relu2" : "silu";
     const bool squares = name && (strcmp(name, "relu2") == 0 || strcmp(name, "relu_squared") == 0);
     if (!squares && (!name || strcmp(name, "silu")))
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'hidden_act' is \"%.40s\"; GGUF files of architecture %s run "
