@@ -201,7 +201,7 @@ static void model_refused(const char *folder, const char *class, const char *mor
 static void other_models(void **state)
 {
     (void)state;
-    model_refused("class", "BitnetForCausalLM", "", NULL, NULL, qwen2_words, "known are LlamaForCausalLM");
+    model_refused("class", "GPTJForCausalLM", "", NULL, NULL, qwen2_words, "known are LlamaForCausalLM");
     model_refused("lacks", "LlamaForCausalLM", "", "layers.0.self_attn.v_proj.weight", NULL, qwen2_words,
                   "attn_v.weight is missing");
     model_refused("float8", "LlamaForCausalLM", "", NULL, "layers.0.input_layernorm.weight", qwen2_words, "F8_E4M3");
