@@ -2,8 +2,7 @@
  * that never ends, and too little memory. The caller gets a status and a sentence, nothing is left on the device, and other
  * models go on.
  *
- * The driver of an opened backend is replaced by one that counts calls, fails at a chosen one, and counts what is allocated.
- * The device is named by AERIE_TEST_DEVICE; without it it is "emu", and where the build has none everything is skipped. */
+ * The driver that fails is that of failing_driver.inc, which also says on what device; without one everything is skipped. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, setenv */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,165 +19,9 @@
 #include "every.h"
 #include "mkarch.h"
 #include "spec_rig.inc"
+#include "failing_driver.inc"
 
 #define N_PROMPT 66 /* tokens: more than a page; other kinds of layers get a tenth of it */
-#define SAID "the test says so"
-
-static const char *device = "emu";
-
-/* ---- A driver that fails ---------------------------------------------------------------------------------- */
-
-static const ae_gpu_driver *real;
-static struct {
-    unsigned n_calls, at; /* the first call is 1; at 0: none fails */
-    bool lost;            /* all calls after it fail, too */
-    const char *failed;   /* the first that did */
-    int n_memory, n_pinned, n_recordings; /* that there are */
-} seen;
-
-static bool fails(const char *call)
-{
-    seen.n_calls++;
-    if (!seen.at || (seen.lost ? seen.n_calls < seen.at : seen.n_calls != seen.at)) return false;
-    if (!seen.failed) seen.failed = call;
-    return true;
-}
-
-#define MAY_FAIL(call) \
-    if (fails(call)) return ae_fail(error, AERIE_ERROR_INTERNAL, call ": " SAID)
-
-static void *try_alloc(ae_gpu_device *d, size_t n)
-{
-    void *memory = fails("alloc") ? NULL : real->alloc(d, n);
-    seen.n_memory += memory != NULL;
-    return memory;
-}
-
-static void count_free(ae_gpu_device *d, void *memory)
-{
-    seen.n_memory -= memory != NULL;
-    real->free(d, memory);
-}
-
-static void *try_pinned(ae_gpu_device *d, size_t n)
-{
-    void *memory = fails("alloc_pinned") ? NULL : real->alloc_pinned(d, n);
-    seen.n_pinned += memory != NULL;
-    return memory;
-}
-
-static void count_free_pinned(ae_gpu_device *d, void *memory)
-{
-    seen.n_pinned -= memory != NULL;
-    real->free_pinned(d, memory);
-}
-
-static aerie_status try_fill(ae_gpu_device *d, void *to, const void *host, size_t n, aerie_error *error)
-{
-    MAY_FAIL("fill");
-    return real->fill(d, to, host, n, error);
-}
-
-static aerie_status try_in(ae_gpu_device *d, void *to, const void *pinned, size_t n, aerie_error *error)
-{
-    MAY_FAIL("copy_in");
-    return real->copy_in(d, to, pinned, n, error);
-}
-
-static aerie_status try_out(ae_gpu_device *d, void *pinned, const void *from, size_t n, aerie_error *error)
-{
-    MAY_FAIL("copy_out");
-    return real->copy_out(d, pinned, from, n, error);
-}
-
-static aerie_status try_zero(ae_gpu_device *d, void *to, size_t n, aerie_error *error)
-{
-    MAY_FAIL("zero");
-    return real->zero(d, to, n, error);
-}
-
-static aerie_status try_launch(ae_gpu_device *d, uint32_t i, const uint32_t grid[3], uint32_t n_shared, const void *args,
-                               aerie_error *error)
-{
-    MAY_FAIL("launch");
-    return real->launch(d, i, grid, n_shared, args, error);
-}
-
-static aerie_status try_mark(ae_gpu_device *d, uint32_t i, aerie_error *error)
-{
-    MAY_FAIL("mark");
-    return real->mark(d, i, error);
-}
-
-/* A wait succeeds late: the failure is reported after it. */
-static aerie_status try_sync(ae_gpu_device *d, aerie_error *error)
-{
-    const aerie_status status = real->sync(d, error);
-    MAY_FAIL("sync");
-    return status;
-}
-
-static aerie_status try_begin(ae_gpu_device *d, aerie_error *error)
-{
-    MAY_FAIL("record_begin");
-    return real->record_begin(d, error);
-}
-
-static aerie_status try_end(ae_gpu_device *d, ae_gpu_recording **out, aerie_error *error)
-{
-    const aerie_status status = real->record_end(d, out, error);
-    if (fails("record_end")) {
-        if (status == AERIE_OK) real->recording_free(d, *out);
-        *out = NULL;
-        return ae_fail(error, AERIE_ERROR_INTERNAL, "record_end: " SAID);
-    }
-    seen.n_recordings += status == AERIE_OK;
-    return status;
-}
-
-static aerie_status try_replay(ae_gpu_device *d, ae_gpu_recording *r, aerie_error *error)
-{
-    MAY_FAIL("replay");
-    return real->replay(d, r, error);
-}
-
-static void count_recording_free(ae_gpu_device *d, ae_gpu_recording *r)
-{
-    seen.n_recordings -= r != NULL;
-    real->recording_free(d, r);
-}
-
-static ae_gpu_driver failing;
-
-static void make_failing(ae_backend *backend)
-{
-    ae_gpu_backend *b = ae_gpu(backend);
-    real = b->driver;
-    failing = *real;
-    failing.alloc = try_alloc, failing.free = count_free;
-    failing.alloc_pinned = try_pinned, failing.free_pinned = count_free_pinned;
-    failing.fill = try_fill, failing.copy_in = try_in, failing.copy_out = try_out, failing.zero = try_zero;
-    failing.launch = try_launch, failing.mark = try_mark, failing.sync = try_sync;
-    failing.record_begin = try_begin, failing.record_end = try_end, failing.replay = try_replay;
-    failing.recording_free = count_recording_free;
-    b->driver = &failing;
-    memset(&seen, 0, sizeof seen);
-}
-
-static void fail_from(unsigned at, bool lost)
-{
-    seen.n_calls = 0, seen.at = at, seen.lost = lost, seen.failed = NULL;
-}
-
-/* Checks that a failure has a sentence that names what failed. */
-static void check_sentence(const aerie_error *error, aerie_status status, unsigned at)
-{
-    if (!seen.failed) fail_msg("call %u: %s, and no call failed", at, error->text);
-    if (error->status != status || !*error->text) fail_msg("call %u, %s: no sentence", at, seen.failed);
-    const char *part = strstr(seen.failed, "alloc") ? "memory" : SAID;
-    if (!strstr(error->text, part)) fail_msg("call %u, %s: \"%s\"", at, seen.failed, error->text);
-    if (strstr(seen.failed, "alloc") && !seen.lost) assert_int_equal(status, AERIE_ERROR_MEMORY);
-}
 
 /* ---- Models ------------------------------------------------------------------------------------------------ */
 
@@ -242,29 +85,6 @@ static int drop(void **state)
     (void)state;
     for (size_t i = 0; i < N_KINDS; i++) unlink(path_of(kinds[i].name));
     return rmdir(folder);
-}
-
-/* The distance between calls that are made to fail, of n calls; at most `least` of them when tests are sampled. */
-static unsigned step_of(unsigned n, unsigned least)
-{
-    const unsigned n_tries = least + 48 / (unsigned)test_every();
-    return 1 + n / (n_tries ? n_tries : 1);
-}
-
-static aerie_status load_on(const char *name, const char *where, aerie_model **model, aerie_error *error)
-{
-    aerie_model_params params = aerie_model_params_default();
-    params.backend = where, params.n_threads = 1;
-    return aerie_model_load(model, path_of(name), &params, error);
-}
-
-static aerie_model *load_failing(const char *name)
-{
-    aerie_error error = {0};
-    aerie_model *model;
-    need(load_on(name, device, &model, &error), &error);
-    make_failing(model->backend);
-    return model;
 }
 
 static aerie_status open_session(const aerie_model *model, const struct kind *kind, uint32_t n_seqs, aerie_session **out,
@@ -617,19 +437,12 @@ static void test_small_devices(void **state)
 
 int main(int argc, char **argv)
 {
-    const char *said = getenv("AERIE_TEST_DEVICE");
-    aerie_error error = {0};
-    if (said && *said) device = said;
-    if (strspn(device, "cpu-strict") == strlen(device) || ae_device_check(device, &error) != AERIE_OK) {
-        printf("skip: %s\n", *error.text ? error.text : "the CPU has no driver");
-        return 77;
-    }
+    if (!has_device()) return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_call_of_loading), cmocka_unit_test(test_every_call_of_a_session),
         cmocka_unit_test(test_every_call_of_passes),  cmocka_unit_test(test_a_lost_device),
         cmocka_unit_test(test_a_hang),                cmocka_unit_test(test_small_devices),
     };
-    test_hold_device(device);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make, drop);
 }
