@@ -107,6 +107,25 @@ static bool is_idle(const aerie_model *m, const ae_gguf *gguf, const aerie_model
     return m->model && !ae_gguf_override_was_read(gguf, i) && strncmp(text, "general.", 8) && (!id || id > equals);
 }
 
+/* Warns of placements without effect, in one line: there may be hundreds. */
+static void warn_of_placements(const aerie_model *m, const aerie_model_params *p)
+{
+    enum { MOST = 3 };
+    char names[MOST * 90] = "";
+    size_t n = 0;
+    for (size_t i = 0, at = 0; i < p->n_placements; i++) {
+        if (!ae_session_placement_is_idle(m->model, p, i)) continue;
+        if (n < MOST) at += (size_t)snprintf(names + at, sizeof names - at, "%s'%.80s'", n ? ", " : "", p->placements[i]);
+        n++;
+    }
+    if (n == 1)
+        ae_log_say(&p->log, AERIE_LOG_WARNING, "the placement %s has no effect: it matches the name of no weight of a "
+                   "feed-forward block, and others lie where their layers do", names);
+    else if (n)
+        ae_log_say(&p->log, AERIE_LOG_WARNING, "%zu placements have no effect (%s%s): they match the name of no weight of a "
+                   "feed-forward block, and others lie where their layers do", n, names, n > MOST ? ", ..." : "");
+}
+
 /* Logs what was loaded, and which overrides look like mistakes. */
 static void tell_loaded(const aerie_model *m, const aerie_model_params *p)
 {
@@ -126,10 +145,7 @@ static void tell_loaded(const aerie_model *m, const aerie_model_params *p)
     if (*ae_vocab_warning(m->vocab))
         ae_log_say(&p->log, AERIE_LOG_WARNING, "%.300s: %s", ae_gguf_path(gguf), ae_vocab_warning(m->vocab));
     if (!m->model) return;
-    for (size_t i = 0; i < p->n_placements; i++)
-        if (ae_session_placement_is_idle(m->model, p, i))
-            ae_log_say(&p->log, AERIE_LOG_WARNING, "the placement '%.80s' has no effect: it matches the name of no weight of a "
-                       "feed-forward block, and others lie where their layers do", p->placements[i]);
+    warn_of_placements(m, p);
     const ae_parts *parts = &m->net->parts;
     const double seconds = parts->fill_seconds, rate = seconds > 0 ? (double)parts->fill_bytes / 1e9 / seconds : 0;
     ae_log_say(&p->log, AERIE_LOG_INFO, "loaded '%s' (%s, %.1f M parameters) in %.2f s: read %.1f MiB in %.2f s (%.2f GB/s), "

@@ -150,7 +150,9 @@ static void test_every_number_of_layers(void **state)
 static void note_idle(void *user, aerie_log_level level, const char *text)
 {
     uint32_t *n = user;
-    *n += level == AERIE_LOG_WARNING && strstr(text, "has no effect");
+    if (level != AERIE_LOG_WARNING) return;
+    *n += strstr(text, " has no effect") != NULL;
+    if (strstr(text, "4 placements have no effect ('a1=cpu', 'a2=cpu', 'a3=cpu', ...): ")) *n += 100 + (uint32_t)atoi(text);
 }
 
 /* on_cpu: bits of the layers whose feed-forward block is then on the CPU; the others are on cpu-strict. n_idle: the placements
@@ -193,6 +195,8 @@ static void test_placements(void **state)
     compare_placed("llama", (const char *const[]){"FFN=cpu", "attn=cpu"}, 2, 15, 1);
     compare_placed("llama", (const char *const[]){"ffn_(up|gate)=Cpu-Strict", "ffn=cpu"}, 2, 0, 0); /* most of the bytes */
     compare_placed("llama", (const char *const[]){"ffn_down=cpu-strict0", "blk.3.*ffn=cpu"}, 2, 8, 0);
+    /* any number of placements without effect is told in one line */
+    compare_placed("llama", (const char *const[]){"a1=cpu", "a2=cpu", "ffn=cpu", "a3=cpu", "a4=cpu"}, 5, 15, 104);
     compare_placed("qwen3moe", (const char *const[]){"exps=CPU"}, 1, UINT32_MAX, 0);
 }
 
