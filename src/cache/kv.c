@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "backend/alloc_fail.h"
 #include "cache/kv_int.h"
 
 static uint32_t pages_of(uint32_t n_slots)
@@ -154,7 +155,7 @@ static aerie_status create_device(ae_kv *kv, uint32_t i_device, const stores *s,
     layout_device(&layout, kv, d);
     d->bytes = layout.bytes;
     d->memory = layout.overflow ? NULL : d->backend->ops->alloc(d->backend, layout.bytes);
-    if (!d->memory) return ae_fail_memory(error, "the KV page tables on the device", layout.bytes);
+    if (!d->memory) return ae_backend_fail_alloc(d->backend, "the KV page tables on the device", layout.bytes, error);
     layout = (ae_layout){.base = d->memory};
     layout_device(&layout, kv, d);
     AE_TRY(d->backend->ops->kv_create(d->backend, &s->on[i_device].shape, &d->store, error));

@@ -1,5 +1,6 @@
 /* recurrent.c - implements recurrent.h. */
 #include "cache/recurrent.h"
+#include "backend/alloc_fail.h"
 
 #include <string.h>
 
@@ -126,7 +127,7 @@ static aerie_status create_device(state_device *d, const ae_state_options *optio
     layout_pass(&layout, options, &d->arrays);
     d->bytes = layout.bytes;
     d->memory = layout.overflow ? NULL : d->backend->ops->alloc(d->backend, layout.bytes);
-    if (!d->memory) return ae_fail_memory(error, "the recurrent rows of a pass", layout.bytes);
+    if (!d->memory) return ae_backend_fail_alloc(d->backend, "the recurrent rows of a pass", layout.bytes, error);
     layout = (ae_layout){.base = d->memory};
     layout_pass(&layout, options, &d->arrays);
     return d->backend->ops->state_create(d->backend, shape, &d->store, error);

@@ -1,6 +1,7 @@
 /* engine.c - the life of an engine, its passes and their results (engine.h). The rows of a pass are added in add.c, the forward
  * pass is forward.c, and sequence.c changes sequences between passes. */
 #include "engine/engine.h"
+#include "backend/alloc_fail.h"
 
 #include <string.h>
 
@@ -350,7 +351,7 @@ static aerie_status create_device(ae_engine *e, uint32_t i, aerie_error *error)
     device_layout(&l, m, split, i, &e->options, d, e);
     d->bytes = l.bytes;
     d->memory = l.overflow ? NULL : d->backend->ops->alloc(d->backend, l.bytes);
-    if (!d->memory) return ae_fail_memory(error, "the activations", l.bytes);
+    if (!d->memory) return ae_backend_fail_alloc(d->backend, "the activations", l.bytes, error);
     l = (ae_layout){.base = d->memory};
     device_layout(&l, m, split, i, &e->options, d, e);
     for (uint32_t k = 0; k < m->hparams.n_ropes; k++) {

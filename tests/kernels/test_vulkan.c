@@ -16,6 +16,8 @@
 
 #ifdef AE_GPU_VULKAN
 
+#include "backend/alloc_fail.h"
+#include "backend/gpu/gpu.h"
 #include "backend/gpu/limit.h"
 #include "backend/gpu/vulkan/exam.h"
 #include "base/mem.h"
@@ -335,6 +337,30 @@ static void test_out_of_memory(void **state)
     must(vulkan->sync(device, &error), &error);
 }
 
+/* A device whose blocks are small: a stream's scratch fits, and a message says what does not. */
+static void test_small_blocks(void **state)
+{
+    NEED_DEVICE;
+    ae_backend *backend;
+    ae_stream *stream;
+    ae_pool *pool;
+    setenv("AERIE_VULKAN_BLOCK", "1", 1); /* the least that is possible: 8 MiB */
+    must(ae_gpu_open(vulkan, 0, "vulkan", &backend, &error), &error);
+    unsetenv("AERIE_VULKAN_BLOCK");
+    must(ae_pool_create(&pool, 1, &error), &error);
+    const ae_stream_options options = {.n_threads = 1, .max_rows = 64, .max_in = 256, .pool = pool};
+    must(backend->ops->stream_create(backend, &options, &stream, &error), &error);
+    backend->ops->stream_free(stream);
+    assert_null(backend->ops->alloc(backend, (size_t)9 << 20));
+    assert_int_equal(ae_backend_fail_alloc(backend, "the cache", (size_t)9 << 20, &error), AERIE_ERROR_MEMORY);
+    if (!strstr(error.text, "the cache: it takes one block of 9437184 bytes, and vulkan allocates at most 8"))
+        fail_msg("%s", error.text);
+    ae_backend_fail_alloc(backend, "the cache", 100, &error);
+    assert_string_equal(error.text, "not enough memory for the cache (100 bytes)");
+    ae_backend_close(backend);
+    ae_pool_free(pool);
+}
+
 static void test_lacks(void **state)
 {
     NEED_DEVICE;
@@ -449,7 +475,7 @@ int main(void)
     const struct CMUnitTest on_device[] = {
         cmocka_unit_test(test_memory), cmocka_unit_test(test_queue), cmocka_unit_test(test_wide_grid),
         cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_lacks), cmocka_unit_test(test_hang),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_small_blocks), cmocka_unit_test(test_lacks), cmocka_unit_test(test_hang),
         cmocka_unit_test(test_lost),
     };
     /* Mesa's driver frees not all of its memory, which a leak checker can tell from ours only while its library is there. */

@@ -15,8 +15,9 @@ void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, c
                              ae_gpu_attention_scratch *scratch)
 {
     const size_t n = options->max_rows < FEW_ROWS ? options->max_rows : FEW_ROWS;
-    (void)backend;
-    scratch->n_parts = n * ROW_FLOATS;
+    /* a quarter of a block at most, since a stream's scratch is one: with less room, `split` makes fewer units */
+    const size_t most = backend->facts.max_block ? backend->facts.max_block / 4 / sizeof *scratch->parts : SIZE_MAX;
+    scratch->n_parts = n * ROW_FLOATS < most ? n * ROW_FLOATS : most;
     scratch->parts = ae_layout_add(layout, scratch->n_parts, sizeof *scratch->parts);
     scratch->arrivals = ae_layout_add(layout, AE_GPU_ARRIVALS, sizeof *scratch->arrivals);
 }

@@ -2,6 +2,7 @@
  * Owns the pages. The tables belong to cache/kv.c, and rope.c writes the rows. One allocation on the device has the pages, the
  * kernels' description of each head, and a buffer for saving or restoring one slot. */
 #include "backend/gpu/kv.h"
+#include "backend/alloc_fail.h"
 
 #include "base/shape_limits.h"
 
@@ -78,7 +79,7 @@ static aerie_status allocate(ae_kv_store *kv, const ae_kv_shape *shape, aerie_er
     if (heads && kv->layers && bytes != SIZE_MAX) kv->memory = b->driver->alloc(b->device, bytes ? bytes : 1);
     if (!kv->memory) {
         ae_free(heads);
-        return ae_fail_memory(error, "the KV cache", bytes);
+        return ae_backend_fail_alloc(&b->base, "the KV cache", bytes, error);
     }
     lay_out_memory(kv, kv->memory);
     lay_out_pages(kv, shape, kv->layers, heads);

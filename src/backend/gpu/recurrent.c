@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/gpu/gpu.h"
+#include "backend/alloc_fail.h"
 #include "base/mem.h"
 
 #define STATE_ALIGN 64  /* floats: planes and records begin at multiples */
@@ -138,7 +139,7 @@ aerie_status ae_gpu_state_create(ae_backend *backend, const ae_state_shape *shap
     s->planes = bytes == SIZE_MAX ? NULL : b->driver->alloc(b->device, bytes ? bytes : 1);
     if (!s->planes) {
         ae_gpu_state_free(backend, s);
-        return ae_fail_memory(error, "the recurrent state", bytes);
+        return ae_backend_fail_alloc(backend, "the recurrent state", bytes, error);
     }
     s->records = s->planes + shape->n_planes * s->plane_floats;
     *out = s;

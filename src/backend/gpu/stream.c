@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "backend/gpu/gpu.h"
+#include "backend/alloc_fail.h"
 #include "backend/gpu/limit.h"
 #include "backend/gpu/pass.h"
 #include "base/mem.h"
@@ -133,7 +134,7 @@ static aerie_status create_scratch(ae_stream *s, aerie_error *error)
     if (layout.overflow) return ae_fail_memory(error, "a stream's scratch on the device", layout.bytes);
     if (layout.bytes) {
         s->memory = b->driver->alloc(b->device, layout.bytes);
-        if (!s->memory) return ae_fail_memory(error, "a stream's scratch on the device", layout.bytes);
+        if (!s->memory) return ae_backend_fail_alloc(&b->base, "a stream's scratch on the device", layout.bytes, error);
         layout = (ae_layout){.base = (char *)s->memory};
         stream_layout(&layout, b, &s->options, s);
     }

@@ -1,6 +1,7 @@
 /* engine.c - the life of a drafter head at work, its rows, and what is read of a pass (engine.h). The pass itself: forward.c.
  * */
 #include "draft/head/pass.h"
+#include "backend/alloc_fail.h"
 
 #include <string.h>
 
@@ -194,7 +195,7 @@ static aerie_status create_buffers(ae_dhead_engine *e, aerie_error *error)
     device_layout(&l, head, e->net->n_draft, &e->options, e);
     e->device_bytes = l.bytes;
     e->device = l.overflow ? NULL : e->backend->ops->alloc(e->backend, l.bytes);
-    if (!e->device) return ae_fail_memory(error, "a head's activations", l.bytes);
+    if (!e->device) return ae_backend_fail_alloc(e->backend, "a head's activations", l.bytes, error);
     l = (ae_layout){.base = e->device};
     device_layout(&l, head, e->net->n_draft, &e->options, e);
     const ae_hparams *h = &head->hparams.layer;

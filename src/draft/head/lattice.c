@@ -9,6 +9,7 @@
  * Owns: the arrays and the store of keys and values of a pass (ae_dhead_lattice_room), which belongs to one engine.
  * Source: NVIDIA/TensorRT-LLM (modeling_lilicorr.py, Apache 2.0), arXiv 2608.20530.
  */
+#include "backend/alloc_fail.h"
 #include "base/hash.h"
 #include "base/math/fmath.h"
 #include "draft/head/pass.h"
@@ -199,7 +200,7 @@ static aerie_status create(const ae_dhead_engine *e, room *r, aerie_error *error
     host_layout(&host, h, r);
     r->device_bytes = device.bytes;
     r->device = device.overflow ? NULL : r->backend->ops->alloc(r->backend, device.bytes);
-    if (!r->device) return ae_fail_memory(error, "the candidates of drafts", device.bytes);
+    if (!r->device) return ae_backend_fail_alloc(r->backend, "the candidates of drafts", device.bytes, error);
     r->host = host.overflow ? NULL : ae_alloc_aligned(1, host.bytes);
     if (!r->host) return ae_fail_memory(error, "the candidates of drafts", host.bytes);
     device = (ae_layout){.base = r->device}, host = (ae_layout){.base = r->host};

@@ -1,5 +1,6 @@
 /* net.c - which weights of a head go to the device, and the rows of the target's output that it borrows (net.h). */
 #include "draft/head/net.h"
+#include "backend/alloc_fail.h"
 
 #include "engine/engine.h"
 #include "quant/types.h"
@@ -265,7 +266,8 @@ static aerie_status trim(ae_dhead_net *net, aerie_error *error)
     source.scale = scale ? &factor : NULL;
     net->trimmed_bytes = net->backend->ops->weight_bytes(net->backend, &source);
     net->trimmed_memory = net->backend->ops->alloc(net->backend, net->trimmed_bytes);
-    if (!net->trimmed_memory) return ae_fail_memory(error, "rows of the target's output head", net->trimmed_bytes);
+    if (!net->trimmed_memory)
+        return ae_backend_fail_alloc(net->backend, "rows of the target's output head", net->trimmed_bytes, error);
     AE_TRY(net->backend->ops->weight_create(net->backend, &source, net->trimmed_memory, &net->trimmed, error));
     return fill_trimmed(net, error);
 }

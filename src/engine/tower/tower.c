@@ -1,6 +1,7 @@
 /* tower.c - a vision encoder's weights, its working memory, and the order in which a view is computed (int.h). Sizes and text
  * are in plan.c. */
 #include "engine/tower.h"
+#include "backend/alloc_fail.h"
 
 #include <math.h>
 #include <string.h>
@@ -331,8 +332,8 @@ static aerie_status make_room(ae_tower *t, aerie_error *error)
     t->device_bytes = l.bytes;
     t->device = l.overflow ? NULL : t->backend->ops->alloc(t->backend, l.bytes);
     if (!t->device)
-        return ae_fail_memory(error, "the activations of a vision encoder, for a picture of this size; "
-                              "--image-max-tokens makes it smaller", l.bytes);
+        return ae_backend_fail_alloc(t->backend, "the activations of a vision encoder, for a picture of this size; "
+                                     "--image-max-tokens makes it smaller", l.bytes, error);
     l = (ae_layout){.base = t->device};
     device_layout(&l, t);
     const ae_stream_options stream = stream_options(t, ae_pool_n_workers(t->pool));

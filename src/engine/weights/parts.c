@@ -1,5 +1,6 @@
 /* parts.c - lists the parts of a network and gives each its place on the device (parts.h). fill.c reads their values. */
 #include "engine/weights/parts.h"
+#include "backend/alloc_fail.h"
 
 #include <math.h>
 
@@ -223,7 +224,9 @@ static aerie_status take_blocks(ae_parts *parts, aerie_error *error)
         ae_parts_block *block = &parts->blocks[i];
         ae_backend *backend = parts->devices[block->device];
         block->memory = backend->ops->alloc(backend, block->bytes);
-        if (!block->memory) return ae_fail_memory(error, "the weights", parts->bytes_on[block->device]);
+        if (block->memory) continue;
+        const bool large = backend->ops->max_block && block->bytes > backend->ops->max_block(backend);
+        return ae_backend_fail_alloc(backend, "the weights", large ? block->bytes : parts->bytes_on[block->device], error);
     }
     return AERIE_OK;
 }
