@@ -64,6 +64,7 @@ static void start(serve_server *server)
 static void tick(serve_server *server)
 {
     serve_models_sleep(server->models);
+    serve_models_mend(server->models);
 }
 
 static bool stuck(serve_server *server)

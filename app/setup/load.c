@@ -138,14 +138,19 @@ static int check_memory(const app_options *options, aerie_memory_plan plan, bool
     }
     if (plan.available_bytes == 0 || bytes <= plan.available_bytes) return APP_DONE;
     const uint32_t n = fitting_context(options, params, with_draft);
-    if (n) snprintf(advice, sizeof advice, "-c %u would fit", (unsigned)n);
+    if (n)
+        snprintf(advice, sizeof advice, "-c %u would fit%s", (unsigned)n,
+                 is_on_device(options) ? ", and so may fewer layers on the device (-ngl) or a smaller type of the KV cache "
+                                         "(-ctk q8_0 -ctv q8_0)" : "");
     else
         snprintf(advice, sizeof advice, "a smaller model or a smaller quantization would fit%s%s%s",
                  params.n_seqs > 1 ? ", or a smaller -np" : "", with_draft ? ", or no draft model" : "",
                  is_on_device(options) ? ", or fewer layers on the device (-ngl)" : "");
-    return app_error(APP_FAILED, "'%s' needs %s of memory (weights %s, session %s), but only %s are available; %s",
-                     options->model, app_bytes(needed, bytes), app_bytes(weights, plan.weight_bytes),
-                     app_bytes(session, plan.session_bytes), app_bytes(available, plan.available_bytes), advice);
+    error.status = AERIE_ERROR_MEMORY;
+    snprintf(error.text, sizeof error.text, "'%.150s' needs %s of memory (weights %s, session %s), but only %s are available; %s",
+             options->model, app_bytes(needed, bytes), app_bytes(weights, plan.weight_bytes),
+             app_bytes(session, plan.session_bytes), app_bytes(available, plan.available_bytes), advice);
+    return app_report(APP_LOADING, AERIE_ERROR_MEMORY, &error);
 }
 
 /* ---- Models ---------------------------------------------------------------------------------------- */

@@ -187,6 +187,20 @@ int app_error_memory(const char *what)
     return app_error(APP_FAILED, "not enough memory for %s", what);
 }
 
+/* The last report of a thread: the server answers with it. */
+static _Thread_local struct {
+    aerie_status status;
+    char text[400];
+} reported;
+
+aerie_status app_reported(char *text, size_t room)
+{
+    const aerie_status status = reported.status;
+    snprintf(text, room, "%s", status == AERIE_OK ? "" : reported.text);
+    reported.status = AERIE_OK;
+    return status;
+}
+
 int app_report(app_stage stage, aerie_status status, const aerie_error *error)
 {
     const char *text = error && error->status == status && error->text[0] ? error->text : aerie_status_text(status);
@@ -203,6 +217,8 @@ int app_report(app_stage stage, aerie_status status, const aerie_error *error)
     case AERIE_ERROR_BUSY:
     case AERIE_ERROR_INTERNAL: break;
     }
+    reported.status = status;
+    snprintf(reported.text, sizeof reported.text, "%.*s", (int)sizeof reported.text - 1, text);
     return app_error(exit_status, "%s", text);
 }
 

@@ -63,6 +63,8 @@ typedef enum app_stage {
 
 /* Prints the library's message and returns the exit status for its status. */
 int app_report(app_stage stage, aerie_status status, const aerie_error *error);
+/* Returns the status of this thread's last report and copies its text; AERIE_OK: there was none since the last call. */
+aerie_status app_reported(char *text, size_t room);
 
 /* Appends text[0..n) with control characters, direction overrides and invalid UTF-8 written as \n, \t, \xNN or \u{NNNN}. */
 void app_escape(FILE *stream, const char *text, size_t n);

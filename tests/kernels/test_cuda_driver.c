@@ -207,7 +207,14 @@ static void test_hang(void **state)
         cuda->close(device);
         if (comes_back) assert_nothing_left();
         else assert_int_equal(fake->n_contexts, 1);
+        if (!comes_back) { /* it is not opened again before it answers */
+            assert_int_equal(cuda->open(0, &device, &facts, &error), AERIE_ERROR_INTERNAL);
+            assert_non_null(strstr(error.text, "CUDA device 0 made no progress and was given up"));
+        }
         fake->hangs = false;
+        assert_int_equal(cuda->open(0, &device, &facts, &error), AERIE_OK);
+        cuda->close(device);
+        assert_int_equal(fake->n_contexts, 0);
         if (!comes_back) { /* the context's end does this on a real device */
             free(memory);
             free(pinned);

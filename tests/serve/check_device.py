@@ -24,8 +24,9 @@ class Device(unittest.TestCase):
             raise unittest.SkipTest("this build has no emulation")
 
     def test_a_lost_device_costs_the_answers_and_no_more(self):
-        """Each request is answered with a sentence, those that come later too, and the server ends as it is told."""
-        for launch in ("1", "40", "70", "400"):
+        """Each request is answered with a sentence, and the server ends as it is told. The model is loaded again, which opens
+        the device again."""
+        for launch in ("1", "70", "400"):  # an answer takes more than 70
             with Server("--device", "emu", "-np", "4", "--no-access-log", env={"AERIE_EMU_LOSE": launch}) as s:
                 with concurrent.futures.ThreadPoolExecutor(4) as pool:
                     answers = list(pool.map(lambda i: ask(s, i), range(4)))
@@ -33,11 +34,40 @@ class Device(unittest.TestCase):
                     self.assertIn(a.status, (200, 500), a.body)
                     if a.status == 500:
                         self.assertIn("the device was lost at launch " + launch, a.error)
-                last = ask(s, 0)
-                self.assertEqual(last.status, 500, launch)
-                self.assertEqual(s.get("/health").status, 200)
+                s.wait_until(lambda: ask(s, 0).status == (200 if launch == "400" else 500))
+                self.assertGreater(s.logged("so the model is loaded again"), 0)
                 self.assertEqual(s.post("/tokenize", {"content": "abc"}).status, 200)
             self.assertEqual(s.stop(), 0)
+
+    def test_a_device_that_does_not_come_back(self):
+        """A server none of whose models can answer any more is not healthy."""
+        with Server("--device", "emu", "-np", "1", "--no-access-log", "--stuck-after", "1",
+                    env={"AERIE_EMU_LOSE": "70", "AERIE_EMU_GONE": "1"}) as s:
+            s.wait_until(lambda: ask(s, 1).status == 500 and s.get("/health").status == 503)
+            health = s.get("/health").json
+            self.assertEqual(health["status"], "device lost")
+            self.assertIn("was lost or hangs", health["error"]["message"])
+            self.assertEqual(ask(s, 1).status, 500)
+            self.assertGreater(s.logged("the device is gone"), 0)
+        self.assertEqual(s.stop(), 0)
+
+    def test_an_embedder_on_a_lost_device(self):
+        """As with answers: vectors or a sentence, never other vectors."""
+        def embed(s):
+            return s.post("/v1/embeddings", {"input": ["one text", "another"]})
+        with Server("--device", "emu", "-np", "1", "--no-access-log", env={"AERIE_EMU_LOSE": "400"}) as s:
+            first = embed(s).json["data"]
+            s.wait_until(lambda: self.is_vector_or_sentence(embed(s), first) == 500)
+            s.wait_until(lambda: self.is_vector_or_sentence(embed(s), first) == 200)
+            self.assertGreater(s.logged("so the model is loaded again"), 0)
+        self.assertEqual(s.stop(), 0)
+
+    def is_vector_or_sentence(self, answer, vectors):
+        if answer.status == 200:
+            self.assertEqual(answer.json["data"], vectors)
+        else:
+            self.assertIn("the device was lost at launch", answer.error)
+        return answer.status
 
     def test_a_device_that_hangs_is_given_up(self):
         """The requests that wait for it are answered when the limit is over, later ones at once."""
@@ -48,7 +78,7 @@ class Device(unittest.TestCase):
             for a in [*answers, ask(s, 7)]:
                 self.assertEqual(a.status, 500, a.body)
                 self.assertIn("the device made no progress for 0.5 s and is given up", a.error)
-            self.assertEqual(s.get("/health").status, 200)
+            self.assertGreater(s.logged("so the model is loaded again"), 0)
         self.assertEqual(s.stop(), 0)
 
     def test_other_models_go_on(self):
@@ -64,8 +94,9 @@ class Device(unittest.TestCase):
             self.assertEqual(before.status, 200, before.body)
             for _ in range(2):
                 refused = ask(s, 1, model="too-large")
-                self.assertIn(refused.status, (500, 503), refused.body)
-                self.assertIn("'too-large' could not be loaded", refused.error)
+                self.assertEqual(refused.status, 503, refused.body)
+                self.assertIn("'too-large' could not be loaded: ", refused.error)
+                self.assertIn("fewer layers on the device (-ngl)", refused.error)
                 self.assertGreater(s.logged("of memory (weights "), 0)
                 again = ask(s, 1, model="small")
                 self.assertEqual((again.status, again.json["choices"]), (200, before.json["choices"]), again.body)

@@ -112,6 +112,15 @@ class Server:
             time.sleep(0.01)
         return self.log.count(text)
 
+    @staticmethod
+    def wait_until(holds):
+        """Asks again and again until it holds; fails if it never does."""
+        end = time.monotonic() + patience(30)
+        while not holds():
+            if time.monotonic() > end:
+                raise AssertionError("it never holds")
+            time.sleep(0.02)
+
     def wait_ready(self):
         end = time.monotonic() + patience(120)
         while time.monotonic() < end:

@@ -462,6 +462,7 @@ static bool score(decision *d, float *scores, size_t n_scores)
     if (e && d->labels) status = aerie_embedder_logits(e, chunks, n_chunks, d->labels, n_scores, scores, &why);
     else if (e) status = aerie_embedder_decide(e, chunks, n_chunks, spans, scores, n_scores, &why);
     pthread_mutex_unlock(&m->embed_lock);
+    if (e) serve_model_note_pass(m, status);
     sem_wait(d->call->work);
     free(chunks);
     free(spans);

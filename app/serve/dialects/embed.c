@@ -220,6 +220,7 @@ static bool embed_some(embedding *e, size_t first)
     const aerie_status status = ok ? aerie_embedder_embed(embedder, e->texts + first, n, e->vectors + first * e->n_out,
                                                           &why) : AERIE_OK;
     pthread_mutex_unlock(&m->embed_lock);
+    if (ok) serve_model_note_pass(m, status);
     return ok && (status == AERIE_OK || serve_fail_library(e->error, status, &why, "input"));
 }
 

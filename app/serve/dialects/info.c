@@ -12,16 +12,21 @@ void serve_get_health(serve_call *call)
     serve_models *models = call->server->models;
     const double age = serve_models_step_age(models);
     const bool draining = atomic_load(&call->server->draining), stuck = age > call->server->o->stuck;
+    const bool lost = serve_models_lost(models);
     bool loading = false;
     pthread_mutex_lock(&models->lock);
     for (size_t i = 0; i < models->n; i++) loading = loading || models->items[i].startup;
     pthread_mutex_unlock(&models->lock);
-    const char *status = draining ? "shutting down" : loading ? "loading model" : stuck ? "stuck" : "ok";
-    const bool ok = !draining && !loading && !stuck;
+    const char *status = draining ? "shutting down" : loading ? "loading model" : stuck ? "stuck"
+                         : lost ? "device lost" : "ok";
+    const bool ok = !draining && !loading && !stuck && !lost;
     json_t *json = json_pack("{s:s, s:o}", "status", status, "seconds_since_step", age >= 0 ? json_real(age) : json_null());
     if (!ok && json &&
         json_object_set_new(json, "error",
-                            json_pack("{s:i, s:s, s:s}", "code", 503, "message", loading ? "Loading model" : status, "type",
+                            json_pack("{s:i, s:s, s:s}", "code", 503, "message",
+                                      loading ? "Loading model"
+                                      : lost ? "the device of all loaded models was lost or hangs; they are being loaded again"
+                                             : status, "type",
                                       "unavailable_error"))) {
         json_decref(json);
         json = NULL;

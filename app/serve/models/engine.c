@@ -258,7 +258,9 @@ static void *step_all(void *user)
             continue;
         }
         atomic_store(&model->step_began, app_now());
-        if (aerie_session_step(model->session, &error) != AERIE_OK) /* the running requests were told; the session continues */
+        const aerie_status status = aerie_session_step(model->session, &error);
+        serve_model_note_pass(model, status);
+        if (status != AERIE_OK) /* the running requests were told; the session continues */
             app_note("'%s': a pass failed: %s", model->name, error.text);
         note_kv(model);
         atomic_store(&model->last_step, app_now());

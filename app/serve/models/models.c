@@ -268,13 +268,27 @@ static int open_model(serve_model *m)
     return bad;
 }
 
+/* Keeps why there was too little memory for the model, for clients, who need not know where its file is. */
+static void note_shortage(serve_model *m, const char *why)
+{
+    const size_t n = strnlen(m->path, 150); /* messages cut it there */
+    const bool named = why[0] == '\'' && strncmp(why + 1, m->path, n) == 0 && why[1 + n] == '\'';
+    snprintf(m->short_of, sizeof m->short_of, "%s%.380s", named ? "it" : "", named ? why + n + 2 : why);
+}
+
 /* Loads a model. Called under the lock, which is released meanwhile. */
 static void load(serve_models *models, serve_model *m)
 {
+    char why[sizeof m->short_of];
     m->state = SERVE_LOADING;
     pthread_mutex_unlock(&models->lock);
+    (void)app_reported(why, sizeof why);
     const int bad = open_model(m);
+    const bool is_short = app_reported(why, sizeof why) == AERIE_ERROR_MEMORY && bad;
     pthread_mutex_lock(&models->lock);
+    note_shortage(m, is_short ? why : "");
+    m->lost = m->lost && bad;
+    atomic_store(&m->n_failed_in_row, 0);
     m->state = bad ? SERVE_FAILED : SERVE_READY;
     m->failed_at = m->last_used = app_now();
     if (!bad) m->n_loaded = ++models->n_loads;
@@ -317,6 +331,83 @@ void serve_models_start(serve_models *models)
     }
     models->has_starter = pthread_create(&models->starter, NULL, load_first, models) == 0;
     if (!models->has_starter) atomic_store(&models->server->failed, true);
+}
+
+/* ---- Models whose device failed ---------------------------------------------------------------------------------- */
+
+enum { MOST_FAILED = 2 }; /* passes in a row: one alone may fail for another reason, and the next one shows it */
+
+/* Returns whether the model is loaded, but its passes fail. The processes of a group end together with it instead. */
+static bool is_lost(const serve_model *m)
+{
+    return m->state == SERVE_READY && atomic_load(&m->n_failed_in_row) >= MOST_FAILED && !m->server->options->machines;
+}
+
+void serve_model_note_pass(serve_model *m, aerie_status status)
+{
+    if (status == AERIE_OK) atomic_store(&m->n_failed_in_row, 0);
+    else if (status == AERIE_ERROR_INTERNAL) atomic_fetch_add(&m->n_failed_in_row, 1);
+}
+
+/* Returns whether the model is to be loaded again now. Called under the lock. */
+static bool wants_mending(const serve_model *m)
+{
+    if (is_lost(m)) return !m->n_users;
+    return m->lost && (m->state == SERVE_UNLOADED || (m->state == SERVE_FAILED && app_now() - m->failed_at >= RETRY_SECONDS));
+}
+
+static void *mend(void *user)
+{
+    serve_models *models = user;
+    pthread_mutex_lock(&models->lock);
+    for (size_t i = 0; i < models->n && !atomic_load(&models->server->draining); i++) {
+        serve_model *m = &models->items[i];
+        if (!wants_mending(m)) continue;
+        if (!m->lost) {
+            app_note("'%s': passes fail one after the other, so the model is loaded again", m->name);
+            m->lost_at = app_now();
+        }
+        m->lost = true;
+        if (m->state == SERVE_READY) unload(models, m);
+        if (m->state == SERVE_UNLOADED || m->state == SERVE_FAILED) load(models, m);
+    }
+    pthread_mutex_unlock(&models->lock);
+    atomic_store(&models->mended, true);
+    return NULL;
+}
+
+void serve_models_mend(serve_models *models)
+{
+    bool wanted = false;
+    if (models->has_mender && !atomic_load(&models->mended)) return;
+    if (models->has_mender) pthread_join(models->mender, NULL);
+    models->has_mender = false;
+    pthread_mutex_lock(&models->lock);
+    for (size_t i = 0; i < models->n; i++) wanted = wanted || wants_mending(&models->items[i]);
+    pthread_mutex_unlock(&models->lock);
+    if (!wanted) return;
+    atomic_store(&models->mended, false);
+    models->has_mender = pthread_create(&models->mender, NULL, mend, models) == 0; /* else the next tick tries */
+}
+
+/* Returns since when all models that were loaded are lost; 0: one is not. */
+static double lost_since(serve_models *models)
+{
+    double since = 0;
+    bool sound = false;
+    pthread_mutex_lock(&models->lock);
+    for (size_t i = 0; i < models->n; i++) {
+        const serve_model *m = &models->items[i];
+        if (m->lost || is_lost(m)) since = m->lost && (!since || m->lost_at < since) ? m->lost_at : since ? since : app_now();
+        else sound = sound || m->state == SERVE_READY;
+    }
+    pthread_mutex_unlock(&models->lock);
+    return sound ? 0 : since;
+}
+
+bool serve_models_lost(serve_models *models)
+{
+    return lost_since(models) > 0;
 }
 
 /* ---- Making room ------------------------------------------------------------------------------------------------ */
@@ -405,9 +496,13 @@ static bool may_replace(serve_models *models, serve_model *m, uint64_t available
     uint64_t most = available;
     m->state = SERVE_LOADING;
     pthread_mutex_unlock(&models->lock);
+    char why[sizeof m->short_of];
+    (void)app_reported(why, sizeof why);
     const int bad = open_file(m);
+    const bool is_short = app_reported(why, sizeof why) == AERIE_ERROR_MEMORY && bad;
     pthread_mutex_lock(&models->lock);
     m->state = bad ? SERVE_FAILED : SERVE_UNLOADED;
+    note_shortage(m, is_short ? why : "");
     m->failed_at = app_now();
     pthread_cond_broadcast(&models->changed);
     if (bad) return true; /* the state says it */
@@ -497,20 +592,31 @@ static void wait_a_while(serve_models *models)
     pthread_cond_timedwait(&models->changed, &models->lock, &until);
 }
 
+/* Fills in the error that loading the model failed a moment ago; returns false. */
+static bool fail_to_load(const serve_model *m, serve_error *error)
+{
+    if (!*m->short_of)
+        return serve_fail(error, 500, "model", "the model '%.100s' could not be loaded; the server's log says why", m->name);
+    error->retry_after = RETRY_SECONDS;
+    return serve_fail(error, 503, "model", "the model '%.100s' could not be loaded: %s", m->name, m->short_of);
+}
+
 /* Makes the model ready for use. Called under the lock. Returns false with the reason. */
 static bool get_ready(serve_models *models, serve_model *m, const serve_call *call, serve_error *error)
 {
     const double end = app_now() + WAIT_SECONDS;
     bool checked = false;
-    while (m->state != SERVE_READY) {
+    while (m->state != SERVE_READY || is_lost(m)) { /* a lost one is loaded again in the background */
         if (m->startup) return serve_fail_not_ready(error, 2, "the model is being loaded");
         if (m->state == SERVE_FAILED && app_now() - m->failed_at < RETRY_SECONDS)
-            return serve_fail(error, 500, "model", "the model '%.100s' could not be loaded; the server's log says why",
-                              m->name);
+            return fail_to_load(m, error);
         if (atomic_load(&models->server->draining)) return serve_fail_not_ready(error, 0, "the server is shutting down");
         if (serve_call_gone(call)) return serve_fail(error, 499, "", "the client is gone");
         if (app_now() > end) {
             error->retry_after = 30;
+            if (m->lost || is_lost(m))
+                return serve_fail(error, 503, "model", "the device of the model '%.100s' failed, and loading the model again "
+                                  "takes long", m->name);
             return serve_fail(error, 503, "model", "the model '%.100s' found no room: the other models are in use", m->name);
         }
         const bool idle = m->state == SERVE_UNLOADED || m->state == SERVE_FAILED;
@@ -632,7 +738,9 @@ double serve_models_step_age(serve_models *models)
 
 bool serve_models_stuck(serve_models *models)
 {
-    return serve_models_step_age(models) > models->server->o->stuck;
+    const double since = lost_since(models);
+    return serve_models_step_age(models) > models->server->o->stuck ||
+           (since > 0 && app_now() - since > models->server->o->stuck); /* loading again did not help, or has not ended */
 }
 
 /* ---- The end ------------------------------------------------------------------------------------------------------ */
@@ -651,6 +759,7 @@ void serve_models_stop(serve_models *models)
 void serve_models_free(serve_models *models)
 {
     if (models->has_starter) pthread_join(models->starter, NULL);
+    if (models->has_mender) pthread_join(models->mender, NULL);
     for (size_t i = 0; i < models->n; i++) {
         serve_model *m = &models->items[i];
         if (m->state == SERVE_READY) {

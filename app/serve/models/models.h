@@ -55,6 +55,9 @@ typedef struct serve_model {
     char *name, *path;
     /* protected by the lock of serve_models */
     serve_state state;
+    char short_of[400]; /* why loading failed, if that was for lack of memory; else "" */
+    bool lost;          /* its device failed after it was loaded, and it has not been loaded again since */
+    double lost_at;
     bool startup; /* it is the model that the server loads at the start; false once it is loaded */
     unsigned n_users;
     double last_used, failed_at, load_seconds;
@@ -74,6 +77,7 @@ typedef struct serve_model {
     bool takes_tools;       /* the template writes tools */
     pthread_t thread;
     atomic_bool stop;
+    atomic_uint n_failed_in_row; /* passes that failed since the last one that did not */
     _Atomic double last_step, step_began; /* monotonic; step_began 0: between steps */
     /* seconds of all passes so far that the controller had measured, and what their tokens would have taken without drafts */
     _Atomic double took, took_plain;
@@ -106,6 +110,9 @@ typedef struct serve_models {
     double created; /* seconds since 1970 */
     pthread_t starter;
     bool has_starter;
+    pthread_t mender; /* loads models again whose device failed */
+    bool has_mender;
+    atomic_bool mended; /* the mender has ended */
 } serve_models;
 
 /* Reads the list of models; loads none. */
@@ -142,7 +149,15 @@ bool serve_model_fills_gaps(const serve_model *model);
 serve_state serve_model_state(serve_models *models, const serve_model *model);
 /* Unloads models that have not been used for as long as they were to be kept. Called by the main thread. */
 void serve_models_sleep(serve_models *models);
-/* Returns whether a model has had work for --stuck-after without completing a step. */
+/* Notes how a pass ended. A model two of whose passes fail in a row, one after the other, because of an internal error (a
+ * device that was lost or hangs) is loaded again as soon as no request uses it. Any thread. */
+void serve_model_note_pass(serve_model *model, aerie_status status);
+/* Begins to load such models again, in the background. Called by the main thread. */
+void serve_models_mend(serve_models *models);
+/* Returns whether all models that were loaded are such ones; they may be being loaded again. */
+bool serve_models_lost(serve_models *models);
+/* Returns whether a model has had work for --stuck-after without completing a step, or all are lost and could not
+ * be loaded again. */
 bool serve_models_stuck(serve_models *models);
 /* Returns the seconds since the last step of the model that has waited longest with work; -1: no model has work. */
 double serve_models_step_age(serve_models *models);

@@ -26,6 +26,8 @@
 
 struct ae_gpu_device {
     ae_cuda_api api;
+    ae_gpu_device *next;   /* of `abandoned` */
+    uint32_t i;            /* number of the device */
     ae_cu_device device;
     ae_cu_context context; /* the device's primary context */
     ae_cu_module modules[AE_CU_MAX_IMAGES]; /* [n_modules] of ae_gpu_images */
@@ -39,6 +41,10 @@ struct ae_gpu_device {
     ae_cu_function kernels[AE_GPU_N_KERNELS + 1]; /* by ae_gpu_kernel */
     ae_cu_event marks[AE_GPU_MARKS];              /* events, created when they are first needed */
 };
+
+/* Devices that hung when they were closed. */
+static pthread_mutex_t abandoned_mutex = PTHREAD_MUTEX_INITIALIZER;
+static ae_gpu_device *abandoned;
 
 struct ae_gpu_recording {
     ae_cu_exec exec;
@@ -244,15 +250,41 @@ static void cuda_close(ae_gpu_device *d)
         (void)api->context_set(NULL);
         (void)api->context_release(d->device);
     }
+    if (d->hung) {
+        pthread_mutex_lock(&abandoned_mutex);
+        d->next = abandoned;
+        abandoned = d;
+        pthread_mutex_unlock(&abandoned_mutex);
+        return;
+    }
     pthread_mutex_destroy(&d->fills_mutex);
     ae_free(d);
+}
+
+/* Closes a device that hung when it was closed before, if it answers again. It is not opened while it hangs, since most calls
+ * for its context would never return. */
+static aerie_status take_back(uint32_t i, aerie_error *error)
+{
+    pthread_mutex_lock(&abandoned_mutex);
+    ae_gpu_device **at = &abandoned, *d;
+    while ((d = *at) && d->i != i) at = &d->next;
+    const bool busy = d && is_busy(d);
+    if (d && !busy) *at = d->next;
+    pthread_mutex_unlock(&abandoned_mutex);
+    if (busy)
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "CUDA device %u made no progress and was given up; restarting the program "
+                       "may bring it back", i);
+    cuda_close(d);
+    return AERIE_OK;
 }
 
 static aerie_status cuda_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *facts, aerie_error *error)
 {
     *out = NULL;
+    AE_TRY(take_back(i, error));
     ae_gpu_device *d = ae_alloc(1, sizeof *d);
     if (!d) return ae_fail_memory(error, "a CUDA device", sizeof *d);
+    d->i = i;
     pthread_mutex_init(&d->fills_mutex, NULL);
     aerie_status status = ae_cuda_api_load(&d->api, error);
     if (status == AERIE_OK) status = set_up(d, i, facts, error);

@@ -6,11 +6,13 @@
  *   AERIE_EMU_SEED    order of blocks, warps and lanes, another one for each launch; 0 or nothing: ascending
  *   AERIE_EMU_MEMORY  bytes of device memory; nothing: as much as the machine has
  *   AERIE_EMU_LOSE    the device is lost at this launch, the first being 1; 0 or nothing: at none
+ *   AERIE_EMU_GONE    1: once a device was lost, none can be opened any more
  *   AERIE_EMU_HANG    this launch never ends, and nothing after it begins; 0 or nothing: every launch ends
  */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +24,8 @@
 #include "base/os.h"
 
 #define ALIGN 256 /* bytes */
+
+static atomic_bool is_gone; /* a device was lost, and AERIE_EMU_GONE is 1 */
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -113,6 +117,7 @@ static aerie_status emu_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *fact
 {
     *out = NULL;
     if (i) return ae_fail(error, AERIE_ERROR_ARGUMENT, "emu: there is no device %u; there is device 0", i);
+    if (atomic_load(&is_gone)) return ae_fail(error, AERIE_ERROR_INTERNAL, "emu: the device is gone");
     ae_gpu_device *d = ae_alloc(1, sizeof *d);
     if (!d) return ae_fail_memory(error, "an emulated device", sizeof *d);
     pthread_mutex_init(&d->mutex, NULL);
@@ -225,6 +230,7 @@ static aerie_status step_run(ae_gpu_device *d, const step *s, aerie_error *error
     } else if (++d->n_launches == d->lose) {
         ae_fail(&d->fault, AERIE_ERROR_INTERNAL, "emu: the device was lost at launch %" PRIu64, d->lose);
         d->lost = true;
+        atomic_store(&is_gone, number("AERIE_EMU_GONE", 0) == 1);
         return fault(d, error);
     } else if (!hangs(d)) {
         char report[AE_EMU_REPORT];
