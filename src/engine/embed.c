@@ -248,7 +248,7 @@ static aerie_status run_pass(ae_embedder *e, const float **rows, aerie_error *er
     const size_t bytes = (size_t)ae_engine_n_rows(e->engine) * e->net->model->hparams.n_embd * sizeof **rows;
     AE_TRY(ae_engine_pass(e->engine, error));
     *rows = e->net->backend->ops->view(ae_engine_stream(e->engine), ae_engine_features(e->engine, 0), e->rows, bytes);
-    return AERIE_OK;
+    return ae_engine_sync(e->engine, error); /* otherwise a copy that fails would give a vector of zeros */
 }
 
 /* Adds positions [at, at + n) of a text to the pass. n_first counts from `at`. */

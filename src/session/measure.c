@@ -123,7 +123,7 @@ static aerie_status eval_whole(aerie_session *session, const int32_t *tokens, ui
     AE_TRY(run_pass(session, error));
     if (n > first) (void)eval_rows(session, e, first, row + first, n - first);
     ae_spec_reset(session->spec);
-    return AERIE_OK;
+    return ae_engine_sync(session->engine, error); /* rows that could not be copied from the device are zeros */
 }
 
 static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, size_t n_tokens, const eval *e,
@@ -154,7 +154,7 @@ static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, s
         at += n;
     }
     ae_spec_reset(session->spec);
-    return AERIE_OK;
+    return ae_engine_sync(session->engine, error);
 }
 
 aerie_status aerie_session_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens, aerie_logits_callback *callback,

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "aerie_extra.h"
+#include "aerie_measure.h"
 #include "backend/gpu/gpu.h"
 #include "base/mem.h"
 #include "device/device.h"
@@ -200,6 +201,23 @@ static aerie_status use_embedder(given *g, aerie_error *error)
     return embed(text, AERIE_POOLING_MEAN, g, error);
 }
 
+static bool keep_logit(void *user, size_t position, const float *logits)
+{
+    given *g = user;
+    (void)position;
+    if (g->n_numbers < 64) g->numbers[g->n_numbers++] = logits[7];
+    return true;
+}
+
+static aerie_status use_evaluation(given *g, aerie_error *error)
+{
+    aerie_session *session;
+    AE_TRY(open_session(text, NULL, NULL, &session, error));
+    const aerie_status status = aerie_session_eval(session, prompt, 20, keep_logit, g, error);
+    aerie_session_free(session);
+    return status;
+}
+
 /* A task is saved in mid-answer and goes on in another session. */
 static aerie_status use_saved_task(given *g, aerie_error *error)
 {
@@ -250,7 +268,7 @@ static const struct part {
     {"head", use_head},       {"blocks", use_blocks},       {"mtp", use_mtp},
     {"draft model", use_draft_model}, {"adapter", use_adapter},  {"tower", use_tower},
     {"encoder", use_encoder}, {"ranker", use_ranker},       {"embedder", use_embedder},
-    {"saved task", use_saved_task}, {"saved prefix", use_saved_prefix},
+    {"evaluation", use_evaluation}, {"saved task", use_saved_task}, {"saved prefix", use_saved_prefix},
 };
 #define N_PARTS (sizeof parts / sizeof *parts)
 
