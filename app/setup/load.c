@@ -147,8 +147,9 @@ static int check_memory(const app_options *options, aerie_memory_plan plan, bool
                  params.n_seqs > 1 ? ", or a smaller -np" : "", with_draft ? ", or no draft model" : "",
                  is_on_device(options) ? ", or fewer layers on the device (-ngl)" : "");
     error.status = AERIE_ERROR_MEMORY;
-    snprintf(error.text, sizeof error.text, "'%.150s' needs %s of memory (weights %s, session %s), but only %s are available; %s",
-             options->model, app_bytes(needed, bytes), app_bytes(weights, plan.weight_bytes),
+    snprintf(error.text, sizeof error.text,
+             "'%.150s' needs %s of memory (weights %s, session %s), but only %s are available; %s", options->model,
+             app_bytes(needed, bytes), app_bytes(weights, plan.weight_bytes),
              app_bytes(session, plan.session_bytes), app_bytes(available, plan.available_bytes), advice);
     return app_report(APP_LOADING, AERIE_ERROR_MEMORY, &error);
 }

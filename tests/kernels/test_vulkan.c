@@ -475,7 +475,8 @@ int main(void)
     const struct CMUnitTest on_device[] = {
         cmocka_unit_test(test_memory), cmocka_unit_test(test_queue), cmocka_unit_test(test_wide_grid),
         cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_small_blocks), cmocka_unit_test(test_lacks), cmocka_unit_test(test_hang),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_small_blocks),
+        cmocka_unit_test(test_lacks), cmocka_unit_test(test_hang),
         cmocka_unit_test(test_lost),
     };
     /* Mesa's driver frees not all of its memory, which a leak checker can tell from ours only while its library is there. */
