@@ -47,7 +47,8 @@ oracles=$!
 
 step "release build and all tests"
 # kernels for GPUs, where nvcc is: for two kinds of them, since each kind takes half a minute
-build build all -DCMAKE_BUILD_TYPE=Release -DAERIE_TEST_EVERY="${AERIE_TEST_EVERY:-24}" "-DAERIE_CUDA_ARCHS=75;90" -DAERIE_FMA=$fma
+build build all -DCMAKE_BUILD_TYPE=Release -DAERIE_TEST_EVERY="${AERIE_TEST_EVERY:-24}" "-DAERIE_CUDA_ARCHS=75;90" \
+    -DAERIE_FMA=$fma
 built=$?
 if ! wait $oracles; then
     tail -n 5 build/python.log
