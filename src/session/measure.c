@@ -39,14 +39,18 @@ typedef struct eval {
     bool parallel; /* report on all threads; logits only */
 } eval;
 
-static bool eval_row(aerie_session *session, const eval *e, size_t position, uint32_t row)
+static aerie_status eval_row(aerie_session *session, const eval *e, size_t position, uint32_t row, bool *more,
+                             aerie_error *error)
 {
     const float *logits = ae_engine_logits(session->engine, row);
-    if (e->logits) return e->logits(e->user, position, logits);
+    *more = !e->logits || e->logits(e->user, position, logits);
+    if (e->logits) return AERIE_OK;
     const size_t bytes = ae_session_row_features(session) * sizeof(float);
     session->model->backend->ops->download(ae_engine_stream(session->engine), e->row, ae_engine_features(session->engine, row),
                                            bytes);
-    return e->features(e->user, position, logits, e->row);
+    AE_TRY(ae_engine_sync(session->engine, error));
+    *more = e->features(e->user, position, logits, e->row);
+    return AERIE_OK;
 }
 
 /* The rows of a pass, whose positions are reported on all threads. */
@@ -66,17 +70,20 @@ static void eval_item(void *context, uint32_t i, uint32_t i_worker)
         atomic_store(&job->more, false);
 }
 
-/* Reports n rows. Returns false if the callback wants no more. */
-static bool eval_rows(aerie_session *session, const eval *e, size_t at, uint32_t row, uint32_t n)
+/* Reports n rows of the pass. *more becomes false if the callback wants no more. */
+static aerie_status eval_rows(aerie_session *session, const eval *e, size_t at, uint32_t row, uint32_t n, bool *more,
+                              aerie_error *error)
 {
-    bool more = true;
+    ae_engine_fetch_logits(session->engine);
+    AE_TRY(ae_engine_sync(session->engine, error)); /* rows that could not be copied from the device are zeros */
     if (!e->parallel) {
-        for (uint32_t i = 0; more && i < n; i++) more = eval_row(session, e, at + i, row + i);
-        return more;
+        for (uint32_t i = 0; *more && i < n; i++) AE_TRY(eval_row(session, e, at + i, row + i, more, error));
+        return AERIE_OK;
     }
     eval_job job = {.session = session, .eval = e, .at = at, .row = row, .more = true};
     session->model->backend->ops->host_run(ae_engine_stream(session->engine), eval_item, &job, n);
-    return atomic_load(&job.more);
+    *more = atomic_load(&job.more);
+    return AERIE_OK;
 }
 
 /* Runs the pass. After a failure the session's sequence is empty. */
@@ -121,9 +128,10 @@ static aerie_status eval_whole(aerie_session *session, const int32_t *tokens, ui
     ae_engine_rows_clear(session->engine);
     AE_TRY(ae_engine_add_whole(session->engine, 0, tokens, n, NULL, &row, error));
     AE_TRY(run_pass(session, error));
-    if (n > first) (void)eval_rows(session, e, first, row + first, n - first);
+    bool more = true;
+    const aerie_status status = n > first ? eval_rows(session, e, first, row + first, n - first, &more, error) : AERIE_OK;
     ae_spec_reset(session->spec);
-    return ae_engine_sync(session->engine, error); /* rows that could not be copied from the device are zeros */
+    return status;
 }
 
 static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, size_t n_tokens, const eval *e,
@@ -149,7 +157,7 @@ static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, s
         ae_engine_rows_clear(session->engine);
         AE_TRY(ae_engine_add_chain(session->engine, 0, tokens + at, n, told ? AE_EXPORT_ALL : AE_EXPORT_NONE, &row, error));
         AE_TRY(run_pass(session, error));
-        if (told) more = eval_rows(session, e, at, row, n);
+        if (told) AE_TRY(eval_rows(session, e, at, row, n, &more, error));
         AE_TRY(keep(session, n, error));
         at += n;
     }

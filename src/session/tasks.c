@@ -72,7 +72,19 @@ static bool copy_request(aerie_task *task, const aerie_request *request)
     return ok;
 }
 
-static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row);
+static aerie_status on_row(void *user, uint32_t slot, uint32_t position, uint32_t row, aerie_error *error)
+{
+    aerie_session *s = user;
+    aerie_task *task = s->running[slot];
+    const size_t bytes = ae_session_row_features(s) * sizeof(float);
+    if (bytes)
+        s->model->backend->ops->download(ae_engine_stream(s->engine), s->features, ae_engine_features(s->engine, row), bytes);
+    const float *logits = ae_engine_logits(s->engine, row);
+    const aerie_status status = ae_engine_sync(s->engine, error); /* a device that failed returns zeros */
+    if (status != AERIE_OK) task->stats.error = *error; /* also if all its tokens were reported */
+    else task->request.row(task->request.user, task->request.id, position, logits, bytes ? s->features : NULL);
+    return status;
+}
 
 /* saved: the sequence to continue, if it has memory. */
 static ae_spec_request spec_request(aerie_session *session, const aerie_request *r, const ae_session_saved *saved,
@@ -445,16 +457,6 @@ static aerie_stop on_emit(void *user, uint32_t slot, int32_t token, uint32_t dep
     }
     if (!tell(s, task, &event)) return AERIE_STOP_CALLER;
     return found ? AERIE_STOP_STRING : AERIE_STOP_NONE;
-}
-
-static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row)
-{
-    aerie_session *s = user;
-    const aerie_request *r = &s->running[slot]->request;
-    const size_t bytes = ae_session_row_features(s) * sizeof(float);
-    if (bytes)
-        s->model->backend->ops->download(ae_engine_stream(s->engine), s->features, ae_engine_features(s->engine, row), bytes);
-    r->row(r->user, r->id, position, ae_engine_logits(s->engine, row), bytes ? s->features : NULL);
 }
 
 /* ---- Steps --------------------------------------------------------------------------------------------------- */

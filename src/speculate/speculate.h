@@ -78,8 +78,8 @@ typedef struct ae_spec_options {
 typedef aerie_stop ae_spec_emit(void *user, uint32_t slot, int32_t token, uint32_t depth, uint32_t row);
 
 /* Called for every row that a sequence keeps, in order of position, after the tokens of its pass were emitted. row: the row's
- * number in the engine's pass, whose logits were exported. */
-typedef void ae_spec_row(void *user, uint32_t slot, uint32_t position, uint32_t row);
+ * number in the engine's pass, whose logits were exported. An error ends the step. */
+typedef aerie_status ae_spec_row(void *user, uint32_t slot, uint32_t position, uint32_t row, aerie_error *error);
 
 /* Limits on drafting for a request, within the loop's own limits. All zero: no further limits. */
 typedef struct ae_spec_limits {

@@ -173,8 +173,8 @@ aerie_status ae_spec_commit(ae_spec *spec, uint32_t i_slot, const int32_t *path,
     keep_state(spec, i_slot, position);
     for (uint32_t i = 0; s->row && i < s->n_chain + n_path; i++) {
         if (position + i < s->n_told) continue;
-        s->row(s->row_user, i_slot, position + i,
-               i < s->n_chain ? s->first_chain + i : s->first_tree + (uint32_t)path[i - s->n_chain]);
+        const uint32_t row = i < s->n_chain ? s->first_chain + i : s->first_tree + (uint32_t)path[i - s->n_chain];
+        AE_TRY(s->row(s->row_user, i_slot, position + i, row, error));
     }
     if (position + s->n_chain + n_path > s->n_told) s->n_told = position + s->n_chain + n_path;
     if (!spec->drafter || !spec->drafter->ops->observe) return AERIE_OK;

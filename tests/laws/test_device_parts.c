@@ -218,6 +218,24 @@ static aerie_status use_evaluation(given *g, aerie_error *error)
     return status;
 }
 
+static void keep_row(void *user, size_t i_request, size_t position, const float *logits, const float *features)
+{
+    (void)i_request, (void)features;
+    (void)keep_logit(user, position, logits);
+}
+
+/* The caller is told every row, of drafts too. */
+static aerie_status use_rows(given *g, aerie_error *error)
+{
+    aerie_session *session;
+    aerie_spec spec = aerie_session_params_default().spec;
+    aerie_request r = request_for(g);
+    spec.type = AERIE_SPEC_NGRAM;
+    r.row = keep_row;
+    AE_TRY(open_session(text, &spec, NULL, &session, error));
+    return answer_twice(session, &r, g, error);
+}
+
 /* A task is saved in mid-answer and goes on in another session. */
 static aerie_status use_saved_task(given *g, aerie_error *error)
 {
@@ -268,7 +286,7 @@ static const struct part {
     {"head", use_head},       {"blocks", use_blocks},       {"mtp", use_mtp},
     {"draft model", use_draft_model}, {"adapter", use_adapter},  {"tower", use_tower},
     {"encoder", use_encoder}, {"ranker", use_ranker},       {"embedder", use_embedder},
-    {"evaluation", use_evaluation}, {"saved task", use_saved_task}, {"saved prefix", use_saved_prefix},
+    {"evaluation", use_evaluation}, {"rows", use_rows}, {"saved task", use_saved_task}, {"saved prefix", use_saved_prefix},
 };
 #define N_PARTS (sizeof parts / sizeof *parts)
 
@@ -278,8 +296,9 @@ static void check_same(const char *what, unsigned at, const given *got, const gi
 {
     if (got->n_tokens > expected->n_tokens || memcmp(got->tokens, expected->tokens, got->n_tokens * sizeof *got->tokens))
         fail_msg("%s: call %u (%s): a wrong token", what, at, seen.failed);
-    if (whole && (got->n_tokens != expected->n_tokens || got->n_numbers != expected->n_numbers ||
-                  memcmp(got->numbers, expected->numbers, got->n_numbers * sizeof *got->numbers)))
+    if (got->n_numbers > expected->n_numbers || memcmp(got->numbers, expected->numbers, got->n_numbers * sizeof *got->numbers))
+        fail_msg("%s: call %u (%s): a wrong number, %s", what, at, seen.failed, whole ? "no error" : "an error");
+    if (whole && (got->n_tokens != expected->n_tokens || got->n_numbers != expected->n_numbers))
         fail_msg("%s: call %u (%s): no error, and another result", what, at, seen.failed);
 }
 
