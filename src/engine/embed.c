@@ -355,7 +355,7 @@ static aerie_status run_logits(ae_embedder *e, const ae_embed_text *text, const 
         if (last) *logits = ae_engine_logits(e->engine, first + n - 1);
         else AE_TRY(keep_part(e, n, error));
     }
-    return AERIE_OK;
+    return ae_engine_sync(e->engine, error); /* as in run_pass */
 }
 
 aerie_status ae_embedder_logits(ae_embedder *e, const ae_embed_text *text, const int32_t *tokens, size_t n, float *logits,

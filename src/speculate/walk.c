@@ -135,6 +135,18 @@ static aerie_status walk_on_device(ae_spec *spec, uint32_t n, aerie_error *error
     return AERIE_OK;
 }
 
+/* Fetches the logits that callers read with tokens that the device drew. */
+static aerie_status fetch_read(ae_spec *spec, uint32_t n, aerie_error *error)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        const spec_slot *s = &spec->slots[spec->walking[i]];
+        for (uint32_t k = 0; s->reads_logits && k < s->walked.n_drawn; k++, any = true)
+            (void)ae_engine_logits(spec->engine, drawn_row(s, k));
+    }
+    return any ? ae_engine_sync(spec->engine, error) : AERIE_OK; /* rows that did not arrive are zeros */
+}
+
 aerie_status ae_spec_walk(ae_spec *spec, aerie_error *error)
 {
     uint32_t n = 0;
@@ -152,6 +164,7 @@ aerie_status ae_spec_walk(ae_spec *spec, aerie_error *error)
         s->walked.n_drawn = s->walked.n_path = s->walked.overflowed = 0;
     }
     AE_TRY(walk_on_device(spec, n, error));
+    AE_TRY(fetch_read(spec, n, error));
     return walk_all_on_host(spec, error);
 }
 

@@ -80,7 +80,7 @@ static aerie_status answer_twice(aerie_session *session, const aerie_request *re
 {
     aerie_status status = AERIE_OK;
     for (int i = 0; i < 2 && status == AERIE_OK; i++)
-        status = aerie_session_generate(session, request, 1, keep_token, g, NULL, 0, error);
+        status = aerie_session_generate(session, request, 1, request->token, g, NULL, 0, error);
     aerie_session_free(session);
     return status;
 }
@@ -236,6 +236,36 @@ static aerie_status use_rows(given *g, aerie_error *error)
     return answer_twice(session, &r, g, error);
 }
 
+static bool keep_logprob(void *user, const aerie_token_event *event)
+{
+    given *g = user;
+    if (event->token >= 0 && !event->refused && g->n_numbers < 64) g->numbers[g->n_numbers++] = event->logprob;
+    return keep_token(user, event);
+}
+
+static aerie_status use_logprobs(given *g, aerie_error *error)
+{
+    aerie_session *session;
+    aerie_request r = request_for(g);
+    r.n_logprobs = 2, r.token = keep_logprob;
+    AE_TRY(open_session(text, NULL, NULL, &session, error));
+    return answer_twice(session, &r, g, error);
+}
+
+/* The logits of two labels after a text, as questions by labels read them. */
+static aerie_status use_labels(given *g, aerie_error *error)
+{
+    aerie_embedder *embedder;
+    aerie_embedder_params params = aerie_embedder_params_default();
+    const aerie_chunk chunk = {.tokens = prompt, .n_tokens = 20};
+    params.n_ctx = 64, params.n_batch = 64, params.n_threads = 1, params.pooling = AERIE_POOLING_MEAN;
+    AE_TRY(aerie_embedder_create(&embedder, text, &params, error));
+    const aerie_status status = aerie_embedder_logits(embedder, &chunk, 1, (int32_t[]){5, 6}, 2, g->numbers, error);
+    g->n_numbers = status == AERIE_OK ? 2 : 0;
+    aerie_embedder_free(embedder);
+    return status;
+}
+
 /* A task is saved in mid-answer and goes on in another session. */
 static aerie_status use_saved_task(given *g, aerie_error *error)
 {
@@ -286,7 +316,8 @@ static const struct part {
     {"head", use_head},       {"blocks", use_blocks},       {"mtp", use_mtp},
     {"draft model", use_draft_model}, {"adapter", use_adapter},  {"tower", use_tower},
     {"encoder", use_encoder}, {"ranker", use_ranker},       {"embedder", use_embedder},
-    {"evaluation", use_evaluation}, {"rows", use_rows}, {"saved task", use_saved_task}, {"saved prefix", use_saved_prefix},
+    {"evaluation", use_evaluation}, {"rows", use_rows},         {"log-probabilities", use_logprobs},
+    {"labels", use_labels},         {"saved task", use_saved_task}, {"saved prefix", use_saved_prefix},
 };
 #define N_PARTS (sizeof parts / sizeof *parts)
 

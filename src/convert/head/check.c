@@ -90,7 +90,7 @@ static aerie_status run_target(checker *k, const ae_dhead *head, ae_engine **out
     for (uint32_t i = 0; !k->has_own && i < k->n_tokens; i++)
         k->own[i] = best(ae_engine_logits(*out, first + i), k->model->hparams.n_vocab);
     k->has_own = true;
-    return AERIE_OK;
+    return ae_engine_sync(*out, k->c->error);
 }
 
 /* ---- The head ------------------------------------------------------------------------------------------- */
