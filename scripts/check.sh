@@ -9,7 +9,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit
 jobs=$(nproc)
-fma=OFF # fmaf as an instruction, not a call: the same bits, and the reference takes a third of the time or less
+fma=OFF # fmaf as an instruction, not a call: the same bits (laws/tower_laws: 35 to 19 s of CPU)
 grep -qsw fma /proc/cpuinfo && fma=ON
 reports=() # of each run of ctest; one that is not there counts as a failure
 

@@ -311,6 +311,7 @@ typedef struct app_options {
     app_serve_options serve;
     app_router_options router;
     const char *model, *draft_model;
+    aerie_error *failure; /* gets the last message of the library when loading fails; NULL: it is printed only */
     const char *lookup_static, *lookup_dynamic; /* files, or NULL */
     bool model_typed;      /* the model was given as an argument, not by -m */
     uint32_t n_threads, n_batch_logical; /* n_threads: at least 1 after parsing, for commands of APP_THREADS */

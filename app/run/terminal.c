@@ -9,11 +9,11 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "setup/load.h"
+#include "shared/app.h"
 
 static struct {
-    bool dumb; /* pastes are not marked */
     bool open, knows;             /* knows: `before` and `quiet` are valid */
+    bool dumb;                    /* pastes are not marked */
     volatile sig_atomic_t hushed; /* `quiet` is in force */
     struct termios before, lines, quiet;
 } terminal;

@@ -3,7 +3,6 @@
 #include "run/wrap.h"
 
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 #include <utf8proc.h>
 
@@ -11,9 +10,8 @@
 
 static size_t terminal_width(void)
 {
-    struct winsize size;
-    if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || size.ws_col < NARROWEST) return 0;
-    return size.ws_col;
+    const int n = app_terminal_columns(STDOUT_FILENO);
+    return n < NARROWEST ? 0 : (size_t)n;
 }
 
 /* Returns the width of n bytes of UTF-8 in columns. */

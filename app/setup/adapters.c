@@ -74,7 +74,7 @@ int app_adapters_load(app_models *models, const app_options *options)
     if (options->draft_lora) {
         const aerie_status status =
             aerie_adapter_load(&models->draft_adapter, models->model, options->draft_lora, &params, &error);
-        if (status != AERIE_OK) return app_report(APP_LOADING, status, &error);
+        if (status != AERIE_OK) return app_report_load(options, APP_LOADING, status, &error);
     }
     if (!l->n) return APP_DONE;
     models->adapters = calloc(l->n, sizeof(aerie_adapter *));
@@ -82,7 +82,7 @@ int app_adapters_load(app_models *models, const app_options *options)
     for (size_t i = 0; i < l->n; i++) {
         const aerie_status status =
             aerie_adapter_load(&models->adapters[i], models->model, l->items[i].path, &params, &error);
-        if (status != AERIE_OK) return app_report(APP_LOADING, status, &error);
+        if (status != AERIE_OK) return app_report_load(options, APP_LOADING, status, &error);
         models->n_adapters++;
     }
     return APP_DONE;

@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* ---- The model of the options -------------------------------------------------------------------------- */
@@ -96,13 +95,19 @@ static int check_kind(const aerie_memory_plan *plan, const app_options *options,
     return APP_DONE;
 }
 
+int app_report_load(const app_options *options, app_stage stage, aerie_status status, const aerie_error *error)
+{
+    if (status != AERIE_OK && options->failure) *options->failure = *error;
+    return app_report(stage, status, error);
+}
+
 int app_model_plan(aerie_memory_plan *plan, const app_options *options, app_need need)
 {
     const aerie_session_params params = plan_params(options);
     aerie_error error = {0};
     const aerie_status status =
         aerie_memory_plan_get(options->model, &options->model_params, &params, plan, sizeof *plan, &error);
-    const int bad = app_report(APP_LOADING, status, &error);
+    const int bad = app_report_load(options, APP_LOADING, status, &error);
     return bad ? bad : check_kind(plan, options, need);
 }
 
@@ -114,7 +119,7 @@ int app_models_check(const app_options *options, app_need need)
     aerie_error error = {0};
     int bad = check_model(options);
     if (!bad) bad = app_model_plan(&plan, options, need);
-    return bad ? bad : app_report(APP_LOADING, add_drafts(options, &params, draft, &plan, &error), &error);
+    return bad ? bad : app_report_load(options, APP_LOADING, add_drafts(options, &params, draft, &plan, &error), &error);
 }
 
 static bool is_on_device(const app_options *options)
@@ -129,7 +134,7 @@ static int check_memory(const app_options *options, aerie_memory_plan plan, bool
     aerie_error error = {0};
     char needed[32], weights[32], session[32], available[32], advice[200];
     const aerie_status status = add_drafts(options, &params, with_draft, &plan, &error);
-    if (status != AERIE_OK) return app_report(APP_LOADING, status, &error);
+    if (status != AERIE_OK) return app_report_load(options, APP_LOADING, status, &error);
     const uint64_t bytes = plan.weight_bytes + plan.session_bytes;
     if (options->verbose) {
         app_note("memory: weights %s, session %s, available %s", app_bytes(weights, plan.weight_bytes),
@@ -151,30 +156,18 @@ static int check_memory(const app_options *options, aerie_memory_plan plan, bool
              "'%.150s' needs %s of memory (weights %s, session %s), but only %s are available; %s", options->model,
              app_bytes(needed, bytes), app_bytes(weights, plan.weight_bytes),
              app_bytes(session, plan.session_bytes), app_bytes(available, plan.available_bytes), advice);
-    return app_report(APP_LOADING, AERIE_ERROR_MEMORY, &error);
+    return app_report_load(options, APP_LOADING, AERIE_ERROR_MEMORY, &error);
 }
 
 /* ---- Models ---------------------------------------------------------------------------------------- */
-
-bool app_terminal_is_dumb(void)
-{
-    const char *name = getenv("TERM");
-    return name && strcmp(name, "dumb") == 0;
-}
-
-/* Returns the columns of the terminal on standard error; 0: unknown. */
-static int terminal_columns(void)
-{
-    struct winsize size;
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) ? 0 : size.ws_col;
-}
 
 void app_progress_show(const char *what, uint64_t done, uint64_t total, int *shown)
 {
     enum { WIDTH = 40, LEAST = 5, AROUND = 9 }; /* " [] 100%" after `what`, and the last column, where terminals may wrap */
     const int percent = total ? (int)(100.0 * (double)done / (double)total) : 100;
     if (percent == *shown) return;
-    const int n_columns = terminal_columns(), room = n_columns ? n_columns - (int)strlen(what) - AROUND : WIDTH;
+    const int n_columns = app_terminal_columns(STDERR_FILENO);
+    const int room = n_columns ? n_columns - (int)strlen(what) - AROUND : WIDTH;
     const int width = room < WIDTH ? room : WIDTH;
     if (app_terminal_is_dumb() || width + 3 < 0) return; /* a line that wraps could not be drawn again */
     *shown = percent;
@@ -234,7 +227,7 @@ static int load_one(aerie_model **model, const char *path, const app_options *op
     }
     const aerie_status status = aerie_model_load(model, path, &params, &error);
     app_progress_clear(&shown);
-    return app_report(APP_LOADING, status, &error);
+    return app_report_load(options, APP_LOADING, status, &error);
 }
 
 static aerie_status load_head(aerie_drafter_head **head, const aerie_model *model, const char *path, const app_options *options,
@@ -311,7 +304,7 @@ static int load_hierarchy(app_models *models, const app_options *options)
                              path);
         int bad;
         if (aerie_file_is_drafter_head(path)) {
-            bad = app_report(APP_LOADING, load_head(&models->inner_head, model, path, options, &error), &error);
+            bad = app_report_load(options, APP_LOADING, load_head(&models->inner_head, model, path, options, &error), &error);
         } else if (models->n_inner == APP_MAX_HIER) {
             bad = app_error(APP_USAGE, "--hier-draft names more than %d models", APP_MAX_HIER);
         } else if (!(bad = load_one(&models->inner[models->n_inner], path, options, true))) {
@@ -322,11 +315,11 @@ static int load_hierarchy(app_models *models, const app_options *options)
     }
     if (models->inner_head || !app_wants_draft(h->type)) return APP_DONE;
     char *found;
-    int bad = app_report(APP_LOADING, aerie_drafter_head_find(&found, last, h->type, &error), &error);
+    int bad = app_report_load(options, APP_LOADING, aerie_drafter_head_find(&found, last, h->type, &error), &error);
     const aerie_status status = !bad && found ? load_head(&models->inner_head, model, found, options, &error) : AERIE_OK;
     if (status != AERIE_OK && !wants(options, AERIE_SPEC_HIER))
         app_note("the head beside the draft model is not used: %s", error.text);
-    else if (!bad) bad = app_report(APP_LOADING, status, &error);
+    else if (!bad) bad = app_report_load(options, APP_LOADING, status, &error);
     if (models->inner_head) models->inner_path = found;
     else aerie_free(found);
     return bad;
@@ -361,7 +354,7 @@ int app_models_borrow(app_models *models, const app_models *base, const app_opti
         .model = base->model, .adapters = base->adapters, .n_adapters = base->n_adapters, .info = base->info};
     int bad;
     if (wanted_type(options) == AERIE_SPEC_MTP || aerie_file_is_drafter_head(path))
-        bad = app_report(APP_LOADING, load_head(&models->head, models->model, path, options, &error), &error);
+        bad = app_report_load(options, APP_LOADING, load_head(&models->head, models->model, path, options, &error), &error);
     else if (!(bad = load_one(&models->draft, path, options, true)))
         bad = load_hierarchy(models, options);
     return bad;
@@ -418,7 +411,8 @@ static int load_all(app_models *models, const app_options *options, bool with_dr
     if (!bad) bad = load_one(&models->model, options->model, options, false);
     if (!bad && no_blocks) bad = fail_no_drafter(options, type);
     if (!bad && aerie_model_rank(models->model, NULL)) follow(models, options);
-    if (!bad && is_head) bad = app_report(APP_LOADING, load_head(&models->head, models->model, draft, options, &error), &error);
+    if (!bad && is_head)
+        bad = app_report_load(options, APP_LOADING, load_head(&models->head, models->model, draft, options, &error), &error);
     else if (!bad && draft) bad = load_one(&models->draft, draft, options, true);
     if (!bad && found && !is_head) load_head_beside(models, found, options);
     if (!bad && (wants(options, AERIE_SPEC_HIER) || wants(options, AERIE_SPEC_AUTO)) && models->draft)
@@ -488,7 +482,7 @@ int app_vocabulary_load(app_models *models, const app_options *options)
     params.vocab_only = true;
     const aerie_status status = aerie_model_load(&models->model, options->model, &params, &error);
     if (status == AERIE_OK) aerie_model_info_get(models->model, &models->info, sizeof models->info);
-    const int bad = app_report(APP_LOADING, status, &error);
+    const int bad = app_report_load(options, APP_LOADING, status, &error);
     return bad ? bad : app_need_text(models, options);
 }
 
@@ -550,7 +544,7 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     if (status == AERIE_ERROR_UNSUPPORTED && params.spec.draft_model) /* there are two files, so the message must name the right
                                                                        * one */
         return app_error(APP_BAD_FILE, "'%s' cannot draft for '%s': %s", options->draft_model, options->model, error.text);
-    if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
+    if (status != AERIE_OK) return app_report_load(options, APP_WORKING, status, &error);
     int bad = app_debug_session(*session, models->model);
     if (!bad && !(options->command->bit & APP_BENCH) && type != AERIE_SPEC_NONE) bad = app_lookup_open(*session, options);
     if (bad) return bad;

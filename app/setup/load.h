@@ -60,6 +60,8 @@ int app_model_load(app_models *models, const app_options *options);
 /* Loads only the vocabulary of -m. */
 int app_vocabulary_load(app_models *models, const app_options *options);
 
+/* app_report for a step of loading, which also goes to options->failure if that is wanted. */
+int app_report_load(const app_options *options, app_stage stage, aerie_status status, const aerie_error *error);
 /* Says that the command was given no model, and where one comes from. */
 int app_error_no_model(const app_options *options);
 /* Fails with a message if the model works only with ids, because aerie does not know its tokenizer. */
@@ -68,8 +70,6 @@ int app_need_text(const app_models *models, const app_options *options);
 /* Creates a session as the options say, but with the given speculation. */
 int app_session_open(aerie_session **session, const app_models *models, const app_options *options,
                      aerie_spec_type type);
-/* Whether the terminal would show escape sequences instead of obeying them (TERM=dumb: Emacs' shell, editors' consoles). */
-bool app_terminal_is_dumb(void);
 /* Draws a bar on standard error, which is a terminal, when the percentage changes. *shown is -1 at first. */
 void app_progress_show(const char *what, uint64_t done, uint64_t total, int *shown);
 void app_progress_clear(int *shown);

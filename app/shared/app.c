@@ -132,16 +132,28 @@ void app_note_wrap(void)
     atomic_store(&wraps, true);
 }
 
+bool app_terminal_is_dumb(void)
+{
+    const char *name = getenv("TERM");
+    return name && strcmp(name, "dumb") == 0;
+}
+
+int app_terminal_columns(int file)
+{
+    struct winsize size;
+    return isatty(file) && !ioctl(file, TIOCGWINSZ, &size) ? size.ws_col : 0;
+}
+
 /* Breaks the line between words where the terminal of standard error ends. Elsewhere nothing changes. */
 static void wrap_line(char *line, size_t n)
 {
-    struct winsize size;
+    const size_t n_columns = (size_t)app_terminal_columns(STDERR_FILENO);
     size_t column = 0, space = 0;
-    if (!isatty(STDERR_FILENO) || ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || size.ws_col < 20) return;
+    if (n_columns < 20) return;
     for (size_t i = 0; i < n && line[i] != '\n'; i++) {
         if (((unsigned char)line[i] & 0xc0) == 0x80) continue; /* not the first byte of a character */
         if (line[i] == ' ') space = i;
-        if (++column <= size.ws_col || !space || line[i] == ' ') continue;
+        if (++column <= n_columns || !space || line[i] == ' ') continue;
         line[space] = '\n';
         column = i - space;
         space = 0;
@@ -187,20 +199,6 @@ int app_error_memory(const char *what)
     return app_error(APP_FAILED, "not enough memory for %s", what);
 }
 
-/* The last report of a thread: the server answers with it. */
-static _Thread_local struct {
-    aerie_status status;
-    char text[400];
-} reported;
-
-aerie_status app_reported(char *text, size_t room)
-{
-    const aerie_status status = reported.status;
-    snprintf(text, room, "%s", status == AERIE_OK ? "" : reported.text);
-    reported.status = AERIE_OK;
-    return status;
-}
-
 int app_report(app_stage stage, aerie_status status, const aerie_error *error)
 {
     const char *text = error && error->status == status && error->text[0] ? error->text : aerie_status_text(status);
@@ -217,8 +215,6 @@ int app_report(app_stage stage, aerie_status status, const aerie_error *error)
     case AERIE_ERROR_BUSY:
     case AERIE_ERROR_INTERNAL: break;
     }
-    reported.status = status;
-    snprintf(reported.text, sizeof reported.text, "%.*s", (int)sizeof reported.text - 1, text);
     return app_error(exit_status, "%s", text);
 }
 

@@ -53,6 +53,12 @@ void app_log_flush(double seconds);
 /* Returns the number of lines lost so far. */
 uint64_t app_log_n_lost(void);
 
+/* Returns whether the terminal would show escape sequences instead of obeying them (TERM=dumb: Emacs' shell, editors'
+ * consoles). */
+bool app_terminal_is_dumb(void);
+/* Returns the columns of the terminal that an open file is (STDERR_FILENO); 0: it is none, or does not tell. */
+int app_terminal_columns(int file);
+
 /* ---- Exit statuses ---- */
 
 /* What the library was doing when it failed: the same status means different things to the user. */
@@ -63,8 +69,6 @@ typedef enum app_stage {
 
 /* Prints the library's message and returns the exit status for its status. */
 int app_report(app_stage stage, aerie_status status, const aerie_error *error);
-/* Returns the status of this thread's last report and copies its text; AERIE_OK: there was none since the last call. */
-aerie_status app_reported(char *text, size_t room);
 
 /* Appends text[0..n) with control characters, direction overrides and invalid UTF-8 written as \n, \t, \xNN or \u{NNNN}. */
 void app_escape(FILE *stream, const char *text, size_t n);

@@ -230,12 +230,14 @@ static serve_template template_of(const serve_model *m, bool tools)
 }
 
 /* Called without any lock. */
-static int open_model(serve_model *m)
+/* *why gets the last message of the library. */
+static int open_model(serve_model *m, aerie_error *why)
 {
     app_options *o = &m->options;
     const aerie_spec_type type = m->server->options->session.spec.type;
     const double start = app_now();
     set_options(m);
+    o->failure = why;
     const bool draft = app_wants_draft(type);
     int bad = m->planned ? app_models_load_planned(&m->models, o, draft, &m->plan)
                          : app_models_load(&m->models, o, draft, APP_NEED_MODEL);
@@ -268,25 +270,26 @@ static int open_model(serve_model *m)
     return bad;
 }
 
-/* Keeps why there was too little memory for the model, for clients, who need not know where its file is. */
-static void note_shortage(serve_model *m, const char *why)
+/* Keeps whether loading failed for lack of memory, and why, for clients, who need not know where the file is. */
+static void note_shortage(serve_model *m, int bad, const aerie_error *why)
 {
     const size_t n = strnlen(m->path, 150); /* messages cut it there */
-    const bool named = why[0] == '\'' && strncmp(why + 1, m->path, n) == 0 && why[1 + n] == '\'';
-    snprintf(m->short_of, sizeof m->short_of, "%s%.380s", named ? "it" : "", named ? why + n + 2 : why);
+    const bool is_short = bad && why->status == AERIE_ERROR_MEMORY;
+    const bool named = why->text[0] == '\'' && strncmp(why->text + 1, m->path, n) == 0 && why->text[1 + n] == '\'';
+    snprintf(m->short_of, sizeof m->short_of, "%s%.380s", is_short && named ? "it" : "",
+             !is_short ? "" : named ? why->text + n + 2 : why->text);
 }
 
 /* Loads a model. Called under the lock, which is released meanwhile. */
 static void load(serve_models *models, serve_model *m)
 {
-    char why[sizeof m->short_of];
+    aerie_error why = {0};
     m->state = SERVE_LOADING;
     pthread_mutex_unlock(&models->lock);
-    (void)app_reported(why, sizeof why);
-    const int bad = open_model(m);
-    const bool is_short = app_reported(why, sizeof why) == AERIE_ERROR_MEMORY && bad;
+    const int bad = open_model(m, &why);
+    m->options.failure = NULL;
     pthread_mutex_lock(&models->lock);
-    note_shortage(m, is_short ? why : "");
+    note_shortage(m, bad, &why);
     m->lost = m->lost && bad;
     atomic_store(&m->n_failed_in_row, 0);
     m->state = bad ? SERVE_FAILED : SERVE_READY;
@@ -469,23 +472,22 @@ static uint64_t plan(serve_models *models, serve_model *m)
 
 /* Opens the file to see whether it contains a model; returns 0 if it does. The file is mapped and nothing is copied, so this
  * takes hardly any memory. */
-static int open_file(const serve_model *m)
+static int open_file(const serve_model *m, aerie_error *error)
 {
     const app_options *o = m->server->options;
     aerie_model_params params = o->model_params;
     aerie_session_params session = o->session;
     aerie_model *model = NULL;
     aerie_memory_plan p;
-    aerie_error error = {0};
     params.mmap = true;
     params.no_mmap = false;
     params.progress = NULL;
     session.spec.type = AERIE_SPEC_NONE;
     session.spec.draft_model = NULL;
-    aerie_status status = aerie_model_load(&model, m->path, &params, &error);
+    aerie_status status = aerie_model_load(&model, m->path, &params, error);
     aerie_model_free(model);
-    if (status == AERIE_OK) status = aerie_memory_plan_get(m->path, &o->model_params, &session, &p, sizeof p, &error);
-    return app_report(APP_LOADING, status, &error);
+    if (status == AERIE_OK) status = aerie_memory_plan_get(m->path, &o->model_params, &session, &p, sizeof p, error);
+    return app_report(APP_LOADING, status, error);
 }
 
 /* Returns whether the model's file can be loaded at all, so that other models may be unloaded for it. Called under the lock,
@@ -496,13 +498,11 @@ static bool may_replace(serve_models *models, serve_model *m, uint64_t available
     uint64_t most = available;
     m->state = SERVE_LOADING;
     pthread_mutex_unlock(&models->lock);
-    char why[sizeof m->short_of];
-    (void)app_reported(why, sizeof why);
-    const int bad = open_file(m);
-    const bool is_short = app_reported(why, sizeof why) == AERIE_ERROR_MEMORY && bad;
+    aerie_error why = {0};
+    const int bad = open_file(m, &why);
     pthread_mutex_lock(&models->lock);
     m->state = bad ? SERVE_FAILED : SERVE_UNLOADED;
-    note_shortage(m, is_short ? why : "");
+    note_shortage(m, bad, &why);
     m->failed_at = app_now();
     pthread_cond_broadcast(&models->changed);
     if (bad) return true; /* the state says it */
