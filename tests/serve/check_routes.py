@@ -168,6 +168,9 @@ class Routes(unittest.TestCase):
             self.assertEqual(tei, [{"index": r["index"], "score": r["relevance_score"],
                                     **({"text": r["document"]["text"]} if more else {})} for r in jina])
         self.assertEqual(len(s.post("/rerank", {"query": "q", "texts": ["a", "b"], "top_n": 1}).json), 1)
+        for texts in ([], [1]):
+            refused = s.post("/rerank", {"query": "q", "texts": texts})
+            self.assertEqual((refused.status, refused.json["error"]["param"]), (400, "texts"), refused.body)
 
     def test_alone(self):
         for kind in ("decoder", "encoder", "reranker"):

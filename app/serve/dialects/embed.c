@@ -472,21 +472,22 @@ static bool read_pairs(embedding *e, const json_t **documents)
     if (!serve_get_list(e->ask.body, "documents", documents, e->error)) return false;
     e->is_tei = !*documents;
     if (e->is_tei && !serve_get_list(e->ask.body, "texts", documents, e->error)) return false;
+    const char *field = e->is_tei && *documents ? "texts" : "documents";
     if (!*documents) return serve_fail(e->error, 400, "documents", "'documents' must be a list of texts");
-    if (!make_room(e, json_array_size(*documents), "documents")) return false;
+    if (!make_room(e, json_array_size(*documents), field)) return false;
     for (size_t i = 0; i < json_array_size(*documents); i++) {
         const json_t *text = text_of(json_array_get(*documents, i));
         int32_t *tokens;
         size_t n, n_first;
         if (!text)
-            return serve_fail(e->error, 400, "documents", "document %zu is neither a string nor an object with \"text\"", i);
+            return serve_fail(e->error, 400, field, "document %zu is neither a string nor an object with \"text\"", i);
         const size_t room = 40 * (json_string_length(query) + json_string_length(text)); /* as in serve_ask_tokenize */
         if (!serve_use_add(e->ask.use, room)) return serve_fail_memory(e->error);
         const aerie_status status =
             aerie_model_rerank_tokens(e->ask.model->models.model, json_string_value(query), json_string_length(query),
                                       json_string_value(text), json_string_length(text), &tokens, &n, &n_first, &why);
         serve_use_drop(e->ask.use, room);
-        if (status != AERIE_OK) return serve_fail_library(e->error, status, &why, "documents");
+        if (status != AERIE_OK) return serve_fail_library(e->error, status, &why, field);
         serve_use_force(e->ask.use, n * sizeof *tokens);
         add_tokens(e, tokens, n, n_first);
     }
