@@ -268,6 +268,43 @@ class Basic(unittest.TestCase):
         short = self.ask(chat("abc", max_completion_tokens=3, max_tokens=None, ignore_eos=True)).json
         self.assertEqual(short["usage"]["completion_tokens"], 3)
 
+    def test_probabilities_end_with_the_text(self):
+        """A stop text and what follows it have no log-probabilities, in no dialect, although usage counts their tokens."""
+        fields = {"grammar": "root ::= [a-z]{40}", "temperature": 1, "seed": 3}
+        dialects = [("/v1/chat/completions", {**chat("abc"), **fields, "logprobs": True}, "max_tokens",
+                     lambda e: e["choices"][0], lambda c: (c.get("message") or c.get("delta") or {}).get("content") or "",
+                     lambda c: (c["logprobs"] or {"content": []})["content"]),
+                    ("/v1/completions", {"prompt": "abc", **fields, "logprobs": 1}, "max_tokens",
+                     lambda e: e["choices"][0], lambda c: c["text"],
+                     lambda c: [{"token": t} for t in (c["logprobs"] or {"tokens": []})["tokens"]]),
+                    ("/completion", {"prompt": "abc", **fields, "n_probs": 1, "return_tokens": True}, "n_predict",
+                     lambda e: e, lambda c: c["content"], lambda c: c.get("completion_probabilities", [])),
+                    ("/api/generate", {"model": "m", "prompt": "abc", "raw": True, "stream": False, "logprobs": True,
+                                       "format": {"type": "string", "pattern": "^[a-z]{40}$"}}, None,
+                     lambda e: e, lambda c: c["response"], lambda c: c.get("logprobs", []))]
+        for path, body, limit, choice, text_of, tokens_of in dialects:
+            def ask(stop, **more):
+                if limit:
+                    return self.ask({**body, limit: 60, "stop": stop, **more}, path=path)
+                options = {"temperature": 1, "seed": 3, "num_predict": 60, "stop": stop}
+                return self.ask({**body, "options": options, **more}, path=path)
+            text = text_of(choice(ask(["never there"]).json))
+            for stop in (text[9:12], text[4:5], text[14:17]):
+                whole = choice(ask([stop]).json)
+                said, tokens = text_of(whole), [t["token"] for t in tokens_of(whole)]
+                self.assertEqual(said, text[:text.index(stop)], (path, stop))
+                self.assertTrue("".join(tokens).startswith(said), (path, stop, said, tokens))
+                self.assertLess(len("".join(tokens[:-1])), len(said) or 1, (path, stop, said, tokens))
+                streamed = ask([stop], stream=True)
+                events = streamed.events if limit else [json.loads(line) for line in streamed.body.splitlines()]
+                pieces = [choice(e) for e in events if e != "[DONE]"]
+                self.assertEqual("".join(map(text_of, pieces)), said, (path, stop))
+                self.assertEqual([t["token"] for c in pieces for t in tokens_of(c)], tokens, (path, stop))
+                if "tokens" in whole:  # llama.cpp's ids are all that were generated
+                    self.assertEqual(len(whole["tokens"]), whole["tokens_predicted"])
+                    self.assertGreater(len(whole["tokens"]), len(tokens))
+                    self.assertEqual([t for c in pieces for t in c.get("tokens", [])], whole["tokens"])
+
     def test_grammars_and_schemas(self):
         answer = self.ask(chat("q", grammar='root ::= "yes" | "no"')).json["choices"][0]
         self.assertIn(answer["message"]["content"], ("yes", "no"))

@@ -18,7 +18,7 @@ static void add_logprobs(serve_parts *out, serve_output *s, size_t offset)
     s->tokens.first_offset = offset;
     for (size_t i = 0; some && i < sizeof lists / sizeof *lists; i++) {
         serve_parts_text(out, lists[i].name);
-        serve_parts_list(out, lists[i].entry, &s->tokens, s->tokens.n);
+        serve_parts_list(out, lists[i].entry, &s->tokens, s->tokens.n_said);
     }
     serve_parts_text(out, some ? "}" : "null");
 }

@@ -16,7 +16,7 @@ static void add_tokens(serve_parts *out, serve_output *s)
     serve_parts_origins(out, s, "origins");
     if (!serve_output_has_logprobs(s)) return;
     serve_parts_text(out, ",\"completion_probabilities\":");
-    serve_parts_list(out, serve_token_logprob, &s->tokens, s->tokens.n);
+    serve_parts_list(out, serve_token_logprob, &s->tokens, s->tokens.n_said);
 }
 
 static bool begin(serve_reply_state *r)
@@ -81,7 +81,7 @@ static void add_fields(serve_parts *out, serve_output *s, const json_t *json, co
         serve_parts_text(out, comma);
         serve_parts_json(out, json_string(path));
         serve_parts_text(out, ":");
-        if (entry) serve_parts_list(out, entry, &s->tokens, s->tokens.n);
+        if (entry) serve_parts_list(out, entry, &s->tokens, entry == serve_token_logprob ? s->tokens.n_said : s->tokens.n);
         else serve_parts_json(out, json_incref(value));
         comma = ",";
     }

@@ -318,7 +318,7 @@ static void add_logprobs(serve_parts *out, serve_output *s)
 {
     if (!serve_output_has_logprobs(s)) return;
     serve_parts_text(out, ",\"logprobs\":");
-    serve_parts_list(out, serve_token_logprob, &s->tokens, s->tokens.n);
+    serve_parts_list(out, serve_token_logprob, &s->tokens, s->tokens.n_said);
 }
 
 static bool begin(serve_reply_state *r)

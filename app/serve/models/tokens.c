@@ -26,27 +26,44 @@ static bool add_tops(serve_tokens *t, const aerie_logprob *top, uint32_t n)
     return true;
 }
 
-bool serve_tokens_add(serve_tokens *t, const serve_event *e, uint32_t n_top)
+bool serve_tokens_add(serve_tokens *t, const serve_event *e, uint32_t n_top, size_t from)
 {
     const uint32_t n = e->n_top < n_top ? e->n_top : n_top;
-    serve_token *grown = serve_use_grow(t->use, t->items, t->n, &t->capacity, sizeof *grown);
+    serve_token *grown = serve_use_grow(t->use, t->items, t->n_kept, &t->capacity, sizeof *grown);
     if (!grown) return false;
     t->items = grown;
     json_t *text = text_of(t, e->token);
-    grown[t->n] = (serve_token){
-        .token = e->token, .depth = e->depth, .logprob = e->logprob, .n_top = n, .top = t->n_tops, .offset = t->offset};
+    grown[t->n_kept] = (serve_token){.token = e->token,
+                                     .depth = e->depth,
+                                     .logprob = e->logprob,
+                                     .n_top = n,
+                                     .top = t->n_tops,
+                                     .offset = t->offset,
+                                     .from = from};
     aerie_token_info info = {.type = AERIE_TOKEN_NORMAL};
     aerie_model_token_info_get(t->model, e->token, &info, sizeof info);
     if (info.type != AERIE_TOKEN_CONTROL) t->offset += json_string_length(text); /* answers and "echo" leave those out */
     const bool ok = text && add_tops(t, e->top, n);
-    t->n += ok;
+    t->n_kept += ok;
     json_decref(text);
     return ok;
 }
 
+void serve_tokens_settle(serve_tokens *t, size_t n_text, bool ended)
+{
+    while (t->n_said < t->n_kept && t->items[t->n_said].from < n_text) t->n_said++;
+    t->n = ended ? t->n_kept : t->n_said;
+}
+
 void serve_tokens_clear(serve_tokens *t)
 {
-    t->n = t->n_tops = 0;
+    const size_t n_left = t->n_kept - t->n, first = n_left ? t->items[t->n].top : t->n_tops;
+    if (n_left) memmove(t->items, t->items + t->n, n_left * sizeof *t->items);
+    if (t->n_tops > first) memmove(t->tops, t->tops + first, (t->n_tops - first) * sizeof *t->tops);
+    for (size_t i = 0; i < n_left; i++) t->items[i].top -= first;
+    t->n_tops -= first;
+    t->n_kept = n_left;
+    t->n = t->n_said = 0;
 }
 
 void serve_tokens_free(serve_tokens *t)

@@ -13,13 +13,16 @@ typedef struct serve_token {
     uint32_t n_top;
     size_t top;    /* index of its first alternative in `tops` */
     size_t offset; /* bytes of the choice's earlier tokens, as text in JSON */
+    size_t from;   /* bytes of text that the answer's earlier tokens have, with those of a stop string */
 } serve_token;
 
 typedef struct serve_tokens {
     const aerie_model *model; /* lent */
     serve_use *use;           /* lent */
-    serve_token *items; /* [n] owned */
-    size_t n, capacity;
+    serve_token *items; /* [n_kept] owned */
+    size_t n_kept, capacity;
+    size_t n;      /* of these, tokens that may be sent: the others may turn out to belong to a stop string */
+    size_t n_said; /* of these, tokens of which the answer has some text, and those without text between them */
     aerie_logprob *tops; /* [n_tops] owned */
     size_t n_tops, tops_capacity;
     size_t offset; /* of the next one */
@@ -27,7 +30,9 @@ typedef struct serve_tokens {
 } serve_tokens;
 
 /* Keeps a token with at most n_top of its likeliest alternatives. Returns false if memory is short. */
-bool serve_tokens_add(serve_tokens *tokens, const serve_event *event, uint32_t n_top);
+bool serve_tokens_add(serve_tokens *tokens, const serve_event *event, uint32_t n_top, size_t from);
+/* The first n_text bytes of the text are certain; ended: nothing follows them. Tokens that begin there may be sent. */
+void serve_tokens_settle(serve_tokens *tokens, size_t n_text, bool ended);
 /* Drops the tokens that have been sent. */
 void serve_tokens_clear(serve_tokens *tokens);
 void serve_tokens_free(serve_tokens *tokens);

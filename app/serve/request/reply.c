@@ -134,6 +134,31 @@ static bool say(serve_output *s, const char *text, size_t n)
     return answer_feed(s->parser, text, n);
 }
 
+/* Returns how many bytes of text a token of the answer has after n_before bytes of earlier ones. SPM's vocabularies have a
+ * space before the first word, which is no text. */
+static size_t count_text(const serve_reply_state *r, int32_t token, size_t n_before)
+{
+    const aerie_model *model = r->ask.model->models.model;
+    const int32_t twice[] = {token, token};
+    char *text = NULL;
+    size_t n_first = 0, n_both = 0;
+    if (r->special && aerie_model_token_is_eog(model, token)) return 0;
+    if (aerie_model_detokenize(model, twice, 1, r->special, &text, &n_first, NULL) == AERIE_OK) aerie_free(text);
+    if (!n_before) return n_first;
+    if (aerie_model_detokenize(model, twice, 2, r->special, &text, &n_both, NULL) == AERIE_OK) aerie_free(text);
+    return n_both - n_first;
+}
+
+/* Keeps data of a token. With stop strings the tokens wait until the answer has some of their text. */
+static bool keep_data(serve_reply_state *r, serve_output *s, const serve_event *e)
+{
+    if (!serve_tokens_add(&s->tokens, e, r->ask.n_top, s->n_raw)) return false;
+    if (r->ask.n_stops) s->n_raw += count_text(r, e->token, s->n_raw);
+    s->n_certain += e->n_text;
+    serve_tokens_settle(&s->tokens, r->ask.n_stops ? s->n_certain : SIZE_MAX, false);
+    return true;
+}
+
 /* Keeps the newest bytes, for serve_output_stop. */
 static bool keep_tail(serve_reply_state *r, serve_output *s, int32_t token)
 {
@@ -150,7 +175,8 @@ static bool keep_tail(serve_reply_state *r, serve_output *s, int32_t token)
 /* Stores a prompt token's log-probability. After the last one, a stream begins with the prompt. */
 static bool take_scored(serve_reply_state *r, serve_output *s, const serve_event *e)
 {
-    if (!serve_tokens_add(&s->tokens, e, r->ask.n_top)) return false;
+    if (!serve_tokens_add(&s->tokens, e, r->ask.n_top, 0)) return false;
+    serve_tokens_settle(&s->tokens, SIZE_MAX, false);
     const bool all = ++s->n_scored == r->job->choices[s->index].n_scored;
     return !all || !r->ask.stream || r->dialect->scored(r, s);
 }
@@ -188,7 +214,7 @@ static bool take_token(serve_reply_state *r, serve_output *s, const serve_event 
         (!serve_use_add(r->ask.use, 4 * sizeof e->token) || !app_text_add(&s->ids, &e->token, sizeof e->token)))
         return false;
     const bool tells = r->ask.logprobs || r->ask.origins || r->ask.return_tokens;
-    if (tells && !serve_tokens_add(&s->tokens, e, r->ask.n_top)) return false;
+    if (tells && !keep_data(r, s, e)) return false;
     if (r->ask.n_stops && !keep_tail(r, s, e->token)) return false;
     const bool reasons = s->parser && answer_in_reasoning(s->parser), ok = say(s, e->text, e->n_text);
     s->n_reasoning += reasons || (s->parser && answer_in_reasoning(s->parser));
@@ -214,6 +240,7 @@ static bool take_end(serve_reply_state *r, serve_output *s, const serve_event *e
     if (r->error.status) return true;
     if (!tell_computed(r, s, s->stats)) return false;
     const bool cut = serve_output_finish(s) == SERVE_FINISH_LENGTH;
+    serve_tokens_settle(&s->tokens, s->stats->stop == AERIE_STOP_STRING ? s->n_certain + e->n_text : SIZE_MAX, true);
     if (r->ask.only_prompt && r->dialect->scored) return !r->ask.stream || r->dialect->end_choice(r, s);
     /* a character of which the limit left a part only is no text */
     const size_t n_text = e->n_text - (cut ? app_utf8_incomplete(e->text, e->n_text) : 0);
@@ -363,7 +390,7 @@ json_t *serve_json_timings(const serve_reply_state *r, const serve_output *s)
 
 bool serve_output_has_logprobs(const serve_output *s)
 {
-    return s->of->ask.logprobs && s->tokens.n;
+    return s->of->ask.logprobs && s->tokens.n_said;
 }
 
 bool serve_output_has_origins(const serve_output *s)
@@ -383,7 +410,7 @@ void serve_parts_logprobs(serve_parts *parts, serve_output *s)
 {
     const bool some = serve_output_has_logprobs(s);
     serve_parts_text(parts, some ? "{\"content\":" : "null");
-    if (some) serve_parts_list(parts, serve_token_logprob, &s->tokens, s->tokens.n);
+    if (some) serve_parts_list(parts, serve_token_logprob, &s->tokens, s->tokens.n_said);
     if (some) serve_parts_text(parts, "}");
 }
 
@@ -629,7 +656,8 @@ static bool submit(serve_reply_state *r, int32_t **expected, serve_error *error)
     request.client = serve_keys_client(ask->call);
     request.adapters = ask->adapters;
     request.n_adapters = ask->n_adapters;
-    request.special = ask->server->options->special || (ask->parses && answer_style_needs_special(&ask->style));
+    r->special = ask->server->options->special || (ask->parses && answer_style_needs_special(&ask->style));
+    request.special = r->special;
     r->n_outputs = serve_ask_n_choices(ask);
     r->job = serve_job_create(ask->model, ask->use, r->n_outputs);
     r->outputs = calloc(r->n_outputs, sizeof *r->outputs);

@@ -32,6 +32,7 @@ typedef struct serve_output {
     serve_tokens tokens; /* if the request wants token data; in a stream only those that were not sent yet */
     app_text ids;     /* int32_t: all tokens of the answer, if the request keeps the context */
     app_text tail;    /* for stop strings: the newest bytes of the tokens, even if they cut a character */
+    size_t n_raw, n_certain; /* for stop strings: bytes of all tokens' texts; of these, bytes that are in the answer */
     bool told, ended; /* a part of it has been sent; it has ended */
     bool enough;      /* the only allowed call has ended, so later text is not sent */
     uint32_t n_tokens; /* tokens received so far */
@@ -62,6 +63,7 @@ typedef struct serve_reply_state {
     app_text out;
     size_t n_sent;  /* of out */
     bool begun, over, no_memory;
+    bool special; /* the texts of tokens include control tokens (aerie_request.special) */
     serve_error error; /* error of the generation; status 0: none */
     char id[48];
     double created; /* seconds since 1970 */
