@@ -63,7 +63,8 @@ class Basic(unittest.TestCase):
                 ("/v1/chat/completions", {**chat_body, "max_tokens": 1}, counts + flags + shared),
                 ("/v1/completions", {"prompt": "a", "max_tokens": 1}, counts + flags),
                 ("/completion", {"prompt": "a", "n_predict": 1}, [*counts, *flags, "response_fields"]),
-                ("/v1/responses", {"input": "a", "max_output_tokens": 1}, ["max_output_tokens", "stream", *flags, *shared]),
+                ("/v1/responses", {"input": "a", "max_output_tokens": 1}, ["max_output_tokens", "stream", "include",
+                 "top_logprobs", *flags, *shared]),
                 ("/v1/messages", {**chat_body, "max_tokens": 1}, ["max_tokens", "stream", *flags, *shared]),
                 ("/api/chat", {**chat_body, "model": "m", "options": {"num_predict": 1}},
                  ["logprobs", "top_logprobs", "stream"]),
@@ -304,6 +305,32 @@ class Basic(unittest.TestCase):
                     self.assertEqual(len(whole["tokens"]), whole["tokens_predicted"])
                     self.assertGreater(len(whole["tokens"]), len(tokens))
                     self.assertEqual([t for c in pieces for t in c.get("tokens", [])], whole["tokens"])
+
+    def test_probabilities_in_responses(self):
+        """"include" and "top_logprobs" give each part the tokens of its text, streamed as in whole answers."""
+        body = {"input": "abc", "max_output_tokens": 60, "temperature": 1, "seed": 3, "grammar": "root ::= [a-z]{40}"}
+        include = ["reasoning.encrypted_content", "message.output_text.logprobs"]
+        def part(answer):
+            return answer["output"][0]["content"][0]
+        self.assertEqual(part(self.ask(body, path="/v1/responses").json)["logprobs"], [])
+        for fields, n_top in (({"include": include}, 0), ({"top_logprobs": 2}, 2), ({"include": include, "top_logprobs": 1}, 1),
+                              ({"include": include, "stop": ["zz", "a"]}, 0)):
+            whole = part(self.ask({**body, **fields}, path="/v1/responses").json)
+            told = whole["logprobs"]
+            self.assertTrue("".join(t["token"] for t in told).startswith(whole["text"]), (fields, whole))
+            self.assertLess(len("".join(t["token"] for t in told[:-1])), len(whole["text"]) or 1)
+            self.assertEqual({len(t["top_logprobs"]) for t in told}, {n_top})
+            self.assertTrue(all(t["logprob"] <= 0 and t["bytes"] == list(t["token"].encode()) for t in told))
+            events = self.ask({**body, **fields, "stream": True}, path="/v1/responses").events
+            by_type = {t: [e for e in events if e["type"] == t] for t in {e["type"] for e in events}}
+            deltas = by_type["response.output_text.delta"]
+            self.assertEqual([t for e in deltas for t in e["logprobs"]], told, fields)
+            self.assertEqual(by_type["response.output_text.done"][0]["logprobs"], told)
+            self.assertEqual(by_type["response.content_part.done"][0]["part"], whole)
+            self.assertEqual(part(by_type["response.completed"][0]["response"]), whole)
+        for wrong in ({"include": "message.output_text.logprobs"}, {"include": [1]}, {"top_logprobs": 21},
+                      {"top_logprobs": "2"}):
+            self.assertIn(f"'{next(iter(wrong))}'", self.ask({**body, **wrong}, 400, "/v1/responses").error)
 
     def test_grammars_and_schemas(self):
         answer = self.ask(chat("q", grammar='root ::= "yes" | "no"')).json["choices"][0]

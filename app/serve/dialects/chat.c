@@ -137,9 +137,17 @@ static void whole(serve_reply_state *r, serve_parts *out)
         out, json_pack("{s:o, s:o}", "usage", serve_json_usage(r), "timings", serve_json_timings(r, &r->outputs[0])));
 }
 
-static const serve_dialect dialect = {"chatcmpl-", "text/event-stream", begin, delta, end_choice,
-                                      end,         serve_openai_fail,   whole, NULL,  NULL,
-                                      progress};
+static const serve_dialect dialect = {
+    .prefix = "chatcmpl-",
+    .type = "text/event-stream",
+    .begin = begin,
+    .delta = delta,
+    .end_choice = end_choice,
+    .end = end,
+    .fail = serve_openai_fail,
+    .whole = whole,
+    .progress = progress,
+};
 
 /* Reads a converted request: a completion if it has a "prompt", else a chat. */
 static bool read_converted(serve_ask *ask, serve_error *error)

@@ -152,9 +152,18 @@ static bool read_own(serve_ask *ask, serve_error *error)
     return true;
 }
 
-static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta, end_choice,
-                                      end,     serve_openai_fail,   whole, NULL,  put_echo,
-                                      progress};
+static const serve_dialect dialect = {
+    .prefix = "cmpl-",
+    .type = "text/event-stream",
+    .begin = begin,
+    .delta = delta,
+    .end_choice = end_choice,
+    .end = end,
+    .fail = serve_openai_fail,
+    .whole = whole,
+    .scored = put_echo,
+    .progress = progress,
+};
 
 void serve_post_completion(serve_call *call)
 {

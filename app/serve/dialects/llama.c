@@ -151,9 +151,17 @@ static void whole(serve_reply_state *r, serve_parts *out)
     if (many) serve_parts_text(out, "]");
 }
 
-static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta, end_choice,
-                                      end,     serve_openai_fail,   whole, NULL,  NULL,
-                                      progress};
+static const serve_dialect dialect = {
+    .prefix = "cmpl-",
+    .type = "text/event-stream",
+    .begin = begin,
+    .delta = delta,
+    .end_choice = end_choice,
+    .end = end,
+    .fail = serve_openai_fail,
+    .whole = whole,
+    .progress = progress,
+};
 
 /* ---- Infill ----------------------------------------------------------------------------------------------------------- */
 

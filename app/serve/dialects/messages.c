@@ -627,8 +627,17 @@ static bool ping(serve_reply_state *r)
     return serve_put_event(r, "ping", json_pack("{s:s}", "type", "ping"));
 }
 
-static const serve_dialect dialect = {"msg_", "text/event-stream", begin, delta, end_choice, end, fail, whole, ping, NULL,
-                                      NULL};
+static const serve_dialect dialect = {
+    .prefix = "msg_",
+    .type = "text/event-stream",
+    .begin = begin,
+    .delta = delta,
+    .end_choice = end_choice,
+    .end = end,
+    .fail = fail,
+    .whole = whole,
+    .ping = ping,
+};
 
 void serve_post_messages(serve_call *call)
 {

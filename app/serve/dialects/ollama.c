@@ -397,8 +397,16 @@ static void whole(serve_reply_state *r, serve_parts *out)
     serve_parts_text(out, "}");
 }
 
-static const serve_dialect dialect = {"ollama-", "application/x-ndjson", begin, delta, end_choice, end, fail, whole, NULL,
-                                      NULL,      NULL};
+static const serve_dialect dialect = {
+    .prefix = "ollama-",
+    .type = "application/x-ndjson",
+    .begin = begin,
+    .delta = delta,
+    .end_choice = end_choice,
+    .end = end,
+    .fail = fail,
+    .whole = whole,
+};
 
 /* ---- Requests without a prompt load the model, or unload it if "keep_alive" is 0 ---------------------------------------- */
 

@@ -20,9 +20,9 @@ static json_t *reasoning_item(const serve_reply_state *r, int i, json_t *text)
                      "content", "type", "reasoning_text", "text", text);
 }
 
-static json_t *text_part(json_t *text)
+static json_t *text_part(json_t *text, json_t *logprobs)
 {
-    return json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text", text, "annotations", "logprobs");
+    return json_pack("{s:s, s:o, s:[], s:o}", "type", "output_text", "text", text, "annotations", "logprobs", logprobs);
 }
 
 static json_t *message_item(const serve_reply_state *r, int i, json_t *content, bool begun)
@@ -81,7 +81,8 @@ static json_t *block_item(const serve_reply_state *r, const serve_output *s, int
     const serve_block *b = &s->blocks[i];
     if (b->kind == ANSWER_CALL) return call_item(r, i, &s->calls[b->from], false);
     if (b->kind == ANSWER_REASONING) return reasoning_item(r, i, serve_json_part(&s->reasoning, b));
-    return whole_message(r, i, text_part(serve_json_part(&s->content, b)));
+    json_t *logprobs = serve_tokens_of_block(&s->tokens, (size_t)i, 0);
+    return whole_message(r, i, text_part(serve_json_part(&s->content, b), logprobs));
 }
 
 /* Returns the response object. status NULL means that it has ended: its status follows from the finish reason, and the output
@@ -94,7 +95,8 @@ static json_t *response(const serve_reply_state *r, const char *status)
     const bool whole = !status, cut = whole && serve_output_finish(s) == SERVE_FINISH_LENGTH;
     for (size_t i = 0; ok && whole && i < s->n_blocks; i++)
         ok = !json_array_append_new(output, block_item(r, s, (int)i));
-    if (ok && whole && !s->n_blocks) ok = !json_array_append_new(output, whole_message(r, 0, text_part(json_string(""))));
+    if (ok && whole && !s->n_blocks)
+        ok = !json_array_append_new(output, whole_message(r, 0, text_part(json_string(""), json_array())));
     if (!ok) {
         json_decref(output);
         return NULL;
@@ -139,7 +141,11 @@ static bool put_piece(serve_reply_state *r, const char *type, const char *prefix
     json_t *json = json_pack("{s:s, s:i, s:o}", "item_id", item_id(r, prefix, i, id), "output_index", i, field, text);
     const bool has_parts = !strcmp(prefix, "rs") || !strcmp(prefix, "msg");
     bool ok = json && (!has_parts || !json_object_set_new(json, "content_index", json_integer(0)));
-    if (ok && !strcmp(prefix, "msg")) ok = !json_object_set_new(json, "logprobs", json_array());
+    if (ok && !strcmp(prefix, "msg")) { /* the end has those of the whole text */
+        const serve_output *s = &r->outputs[0];
+        json_t *list = serve_tokens_of_block(&s->tokens, (size_t)i, strcmp(field, "delta") ? 0 : s->first_placed);
+        ok = !json_object_set_new(json, "logprobs", list);
+    }
     if (ok && !strcmp(field, "delta") && serve_output_tells_timings(&r->outputs[0])) ok = add_timings(r, json);
     if (ok) return put(r, type, json);
     json_decref(json);
@@ -166,9 +172,13 @@ static bool close_call(serve_reply_state *r, const serve_tool_call *c, int i)
 
 static bool close_message(serve_reply_state *r, int i, const app_text *text, const serve_block *b)
 {
-    return put_piece(r, "response.output_text.done", "msg", i, "text", serve_json_part(text, b)) &&
-           put_part(r, "response.content_part.done", i, text_part(serve_json_part(text, b))) &&
-           put_item(r, "response.output_item.done", i, whole_message(r, i, text_part(serve_json_part(text, b))));
+    const serve_tokens *tokens = &r->outputs[0].tokens;
+    json_t *part = text_part(serve_json_part(text, b), serve_tokens_of_block(tokens, (size_t)i, 0));
+    const bool ok = put_piece(r, "response.output_text.done", "msg", i, "text", serve_json_part(text, b)) &&
+                    put_part(r, "response.content_part.done", i, json_incref(part)) &&
+                    put_item(r, "response.output_item.done", i, whole_message(r, i, json_incref(part)));
+    json_decref(part);
+    return ok;
 }
 
 static bool close_item(serve_reply_state *r, serve_output *s)
@@ -186,7 +196,7 @@ static bool close_item(serve_reply_state *r, serve_output *s)
 static bool open_message(serve_reply_state *r, int i)
 {
     return put_item(r, "response.output_item.added", i, message_item(r, i, json_array(), true)) &&
-           put_part(r, "response.content_part.added", i, text_part(json_string("")));
+           put_part(r, "response.content_part.added", i, text_part(json_string(""), json_array()));
 }
 
 /* Begins the item of the newest block unless it has begun. */
@@ -267,8 +277,18 @@ static void whole(serve_reply_state *r, serve_parts *out)
     serve_parts_json(out, whole_json(r));
 }
 
-static const serve_dialect dialect = {"resp_", "text/event-stream", begin, delta, end_choice, end, fail, whole, NULL, NULL,
-                                      progress};
+static const serve_dialect dialect = {
+    .prefix = "resp_",
+    .type = "text/event-stream",
+    .begin = begin,
+    .delta = delta,
+    .end_choice = end_choice,
+    .end = end,
+    .fail = fail,
+    .whole = whole,
+    .progress = progress,
+    .places_tokens = true,
+};
 
 void serve_post_input_tokens(serve_call *call)
 {

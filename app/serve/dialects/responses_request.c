@@ -246,6 +246,22 @@ static bool convert_format(json_t *out, const json_t *body, serve_error *error)
     return json_object_set_new(out, "response_format", as) == 0 || serve_fail_memory(error);
 }
 
+/* Converts "include": ["message.output_text.logprobs"] and "top_logprobs", of which each turns log-probabilities on. */
+static bool convert_logprobs(json_t *out, const json_t *body, serve_error *error)
+{
+    const json_t *include = NULL;
+    json_t *top = json_object_get(body, "top_logprobs");
+    if (!serve_get_list(body, "include", &include, error)) return false;
+    bool wanted = json_is_number(top) && json_number_value(top) != 0;
+    for (size_t i = 0; i < json_array_size(include); i++) {
+        const char *name = json_string_value(json_array_get(include, i));
+        if (!name) return serve_fail(error, 400, "include", "'include' must be a list of names");
+        wanted = wanted || strcmp(name, "message.output_text.logprobs") == 0;
+    }
+    if (wanted && json_object_set_new(out, "logprobs", json_true())) return serve_fail_memory(error);
+    return !top || json_object_set(out, "top_logprobs", top) == 0 || serve_fail_memory(error);
+}
+
 /* Converts messages and tools. Tools from items follow those of the request. */
 static bool convert_conversation(json_t *out, serve_ask *ask, serve_error *error)
 {
@@ -287,6 +303,7 @@ bool serve_responses_convert(serve_ask *ask, serve_error *error)
     }
     json_t *effort = json_object_get(reasoning, "effort");
     if (ok && effort) ok = json_object_set(body, "reasoning_effort", effort) == 0;
-    ok = ok && convert_conversation(body, ask, error) && convert_format(body, ask->body, error);
+    ok = ok && convert_conversation(body, ask, error) && convert_format(body, ask->body, error) &&
+         convert_logprobs(body, ask->body, error);
     return serve_ask_replace(ask, body, ok, error);
 }

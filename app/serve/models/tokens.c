@@ -39,6 +39,7 @@ bool serve_tokens_add(serve_tokens *t, const serve_event *e, uint32_t n_top, siz
                                      .n_top = n,
                                      .top = t->n_tops,
                                      .offset = t->offset,
+                                     .block = SERVE_NO_BLOCK,
                                      .from = from};
     aerie_token_info info = {.type = AERIE_TOKEN_NORMAL};
     aerie_model_token_info_get(t->model, e->token, &info, sizeof info);
@@ -55,6 +56,18 @@ void serve_tokens_settle(serve_tokens *t, size_t n_text, bool ended)
     t->n = ended ? t->n_kept : t->n_said;
 }
 
+bool serve_tokens_place(serve_tokens *t, size_t block)
+{
+    enum { JSON_BYTES = 1000 }; /* of one entry: nodes for the token, its bytes and its number */
+    for (; t->n_placed < t->n_said; t->n_placed++) {
+        serve_token *item = &t->items[t->n_placed];
+        if (block == SERVE_NO_BLOCK || item->apart || aerie_model_token_is_eog(t->model, item->token)) continue;
+        if (!serve_use_add(t->use, JSON_BYTES * (1 + (size_t)item->n_top))) return false;
+        item->block = block;
+    }
+    return true;
+}
+
 void serve_tokens_clear(serve_tokens *t)
 {
     const size_t n_left = t->n_kept - t->n, first = n_left ? t->items[t->n].top : t->n_tops;
@@ -63,7 +76,7 @@ void serve_tokens_clear(serve_tokens *t)
     for (size_t i = 0; i < n_left; i++) t->items[i].top -= first;
     t->n_tops -= first;
     t->n_kept = n_left;
-    t->n = t->n_said = 0;
+    t->n = t->n_said = t->n_placed = 0;
 }
 
 void serve_tokens_free(serve_tokens *t)
@@ -101,9 +114,8 @@ static json_t *entry_of(const serve_tokens *t, int32_t token, float logprob)
                      bytes_of(info.text, info.n_text), "logprob", number_of(logprob));
 }
 
-bool serve_token_logprob(void *user, size_t i, app_text *out)
+static json_t *logprob_of(const serve_tokens *t, size_t i)
 {
-    const serve_tokens *t = user;
     const serve_token *item = &t->items[i];
     json_t *entry = entry_of(t, item->token, item->logprob), *top = json_array();
     bool ok = entry && top;
@@ -113,7 +125,25 @@ bool serve_token_logprob(void *user, size_t i, app_text *out)
     }
     ok = ok && json_object_set(entry, "top_logprobs", top) == 0;
     json_decref(top);
-    return serve_json_add(out, entry) && ok;
+    if (ok) return entry;
+    json_decref(entry);
+    return NULL;
+}
+
+bool serve_token_logprob(void *user, size_t i, app_text *out)
+{
+    return serve_json_add(out, logprob_of(user, i));
+}
+
+json_t *serve_tokens_of_block(const serve_tokens *t, size_t block, size_t from)
+{
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (size_t i = from; ok && i < t->n_placed; i++)
+        if (t->items[i].block == block) ok = json_array_append_new(list, logprob_of(t, i)) == 0;
+    if (ok) return list;
+    json_decref(list);
+    return NULL;
 }
 
 bool serve_token_origin(void *user, size_t i, app_text *out)

@@ -4,13 +4,21 @@
 #ifndef AERIE_APP_SERVE_MODELS_TOKENS_H
 #define AERIE_APP_SERVE_MODELS_TOKENS_H
 
+#include <stdint.h>
+
+#include <jansson.h>
+
 #include "serve/models/job.h"
+
+#define SERVE_NO_BLOCK SIZE_MAX
 
 typedef struct serve_token {
     int32_t token;
     uint32_t depth; /* 0: decoded; k: the k-th of an accepted draft */
     float logprob; /* NAN for the first token of a prompt, which has none */
     uint32_t n_top;
+    bool apart;    /* drawn within the reasoning, whose end it may be */
+    size_t block;  /* of the answer, for serve_tokens_place; SERVE_NO_BLOCK: none */
     size_t top;    /* index of its first alternative in `tops` */
     size_t offset; /* bytes of the choice's earlier tokens, as text in JSON */
     size_t from;   /* bytes of text that the answer's earlier tokens have, with those of a stop string */
@@ -22,6 +30,7 @@ typedef struct serve_tokens {
     serve_token *items; /* [n_kept] owned */
     size_t n_kept, capacity;
     size_t n;      /* of these, tokens that may be sent: the others may turn out to belong to a stop string */
+    size_t n_placed; /* of n_said, tokens that belong to a block or to none */
     size_t n_said; /* of these, tokens of which the answer has some text, and those without text between them */
     aerie_logprob *tops; /* [n_tops] owned */
     size_t n_tops, tops_capacity;
@@ -33,6 +42,11 @@ typedef struct serve_tokens {
 bool serve_tokens_add(serve_tokens *tokens, const serve_event *event, uint32_t n_top, size_t from);
 /* The first n_text bytes of the text are certain; ended: nothing follows them. Tokens that begin there may be sent. */
 void serve_tokens_settle(serve_tokens *tokens, size_t n_text, bool ended);
+/* The newest tokens belong to this block of the answer, except those of the reasoning and the end of the generation. Returns
+ * false if the memory is short that they take as JSON. */
+bool serve_tokens_place(serve_tokens *tokens, size_t block);
+/* Returns the log-probabilities of a block's tokens from the given one on, as a list; NULL: out of memory. */
+json_t *serve_tokens_of_block(const serve_tokens *tokens, size_t block, size_t from);
 /* Drops the tokens that have been sent. */
 void serve_tokens_clear(serve_tokens *tokens);
 void serve_tokens_free(serve_tokens *tokens);

@@ -118,7 +118,11 @@ static bool on_said(void *user, const answer_event *e)
         if (e->index < s->n_calls) s->calls[e->index].complete = e->complete;
         break;
     }
+    const size_t n_placed = s->tokens.n_placed;
     if (ok) ok = add_to_block(s, e);
+    if (ok && r->dialect->places_tokens)
+        ok = serve_tokens_place(&s->tokens, e->kind == ANSWER_CONTENT ? s->n_blocks - 1 : SERVE_NO_BLOCK);
+    s->first_placed = n_placed;
     if (ok && r->ask.stream) ok = r->dialect->delta(r, s, e);
     if (ok && e->kind == ANSWER_CONTENT) s->n_streamed += e->n;
     s->enough = r->ask.one_call && e->kind == ANSWER_CALL_END && e->complete;
@@ -150,9 +154,10 @@ static size_t count_text(const serve_reply_state *r, int32_t token, size_t n_bef
 }
 
 /* Keeps data of a token. With stop strings the tokens wait until the answer has some of their text. */
-static bool keep_data(serve_reply_state *r, serve_output *s, const serve_event *e)
+static bool keep_data(serve_reply_state *r, serve_output *s, const serve_event *e, bool reasons)
 {
     if (!serve_tokens_add(&s->tokens, e, r->ask.n_top, s->n_raw)) return false;
+    s->tokens.items[s->tokens.n_kept - 1].apart = reasons;
     if (r->ask.n_stops) s->n_raw += count_text(r, e->token, s->n_raw);
     s->n_certain += e->n_text;
     serve_tokens_settle(&s->tokens, r->ask.n_stops ? s->n_certain : SIZE_MAX, false);
@@ -214,9 +219,10 @@ static bool take_token(serve_reply_state *r, serve_output *s, const serve_event 
         (!serve_use_add(r->ask.use, 4 * sizeof e->token) || !app_text_add(&s->ids, &e->token, sizeof e->token)))
         return false;
     const bool tells = r->ask.logprobs || r->ask.origins || r->ask.return_tokens;
-    if (tells && !keep_data(r, s, e)) return false;
+    const bool reasons = s->parser && answer_in_reasoning(s->parser);
+    if (tells && !keep_data(r, s, e, reasons)) return false;
     if (r->ask.n_stops && !keep_tail(r, s, e->token)) return false;
-    const bool reasons = s->parser && answer_in_reasoning(s->parser), ok = say(s, e->text, e->n_text);
+    const bool ok = say(s, e->text, e->n_text);
     s->n_reasoning += reasons || (s->parser && answer_in_reasoning(s->parser));
     if (s->enough) aerie_task_cancel(choice->task);
     return ok;

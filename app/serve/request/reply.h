@@ -29,7 +29,9 @@ typedef struct serve_output {
     app_text content, reasoning;
     serve_tool_call *calls; /* [n_calls] */
     size_t n_calls, capacity;
-    serve_tokens tokens; /* if the request wants token data; in a stream only those that were not sent yet */
+    serve_tokens tokens; /* if the request wants token data; in a stream only those that were not sent yet, unless the dialect
+                          * places them */
+    size_t first_placed; /* for a dialect that places tokens: the first token of the piece that is being sent */
     app_text ids;     /* int32_t: all tokens of the answer, if the request keeps the context */
     app_text tail;    /* for stop strings: the newest bytes of the tokens, even if they cut a character */
     size_t n_raw, n_certain; /* for stop strings: bytes of all tokens' texts; of these, bytes that are in the answer */
@@ -87,6 +89,7 @@ typedef struct serve_dialect {
     /* Sends {"total", "cache", "processed", "time_ms"}, which it takes ownership of, in a stream while the prompt is computed;
      * NULL: the dialect does not tell that. */
     bool (*progress)(serve_reply_state *r, serve_output *s, json_t *progress);
+    bool places_tokens; /* the dialect tells log-probabilities by block (serve_tokens_of_block) */
 } serve_dialect;
 
 typedef bool serve_ask_step(serve_ask *ask, serve_error *error);
