@@ -1077,6 +1077,8 @@ def check(name, args, scratch):
         check_dense(args, f, folder, out, config)
     if hasattr(f, "expected"):
         check_nvfp4(name, f, args, folder, out)
+    if name == "bitnet packed":
+        check_code(args, folder, config, tensors)
     if " packed" in name or name.startswith("t5") or name in ENCODERS:
         print(f"{name}: {len(f.tensors)} tensors", flush=True)
         return
@@ -1124,6 +1126,16 @@ def check_dense(args, f, folder, out, config):
         refused(part)
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write(f.files[name])
+
+
+def check_code(args, folder, config, tensors):
+    """Of the four codes that two bits have, BitNet uses three."""
+    out, name = os.path.join(folder, "code.gguf"), next(n for n, t in tensors.items() if t[2:] == ("U8",))
+    shape, codes, kind = tensors[name]
+    write_folder(folder, config, {**tensors, name: (shape, codes[:-1] + bytes([codes[-1] | 0x30]), kind)}, {})
+    run = convert(args, folder, out)
+    assert run.returncode == 3 and f"tensor {name} holds the code 3" in run.stderr and not os.path.exists(out), \
+        f"{run.returncode} {run.stderr}"
 
 
 def check_useless(name, args, folder, config, tensors, useless):

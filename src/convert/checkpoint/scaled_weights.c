@@ -9,8 +9,9 @@
  * for each group of 16, and a number for each matrix: NAME.weight, NAME.weight_scale and NAME.weight_scale_2 by ModelOpt,
  * NAME.weight_packed, NAME.weight_scale and NAME.weight_global_scale by compressed-tensors, which divides by the last one. What
  * both have for activations is not used.
- * BitNet: NAME.weight of U8 [rows / 4, columns] has -1, 0 and 1 as 0, 1 and 2: the lowest bits of all its bytes are the first
- * quarter of the matrix; NAME.weight_scale is a number to multiply by (linear_class autobitlinear) or to divide by.
+ * BitNet: NAME.weight of U8 [rows / 4, columns] has -1, 0 and 1 as 0, 1 and 2, and no 3, which becomes NAN: the lowest bits
+ * of all its bytes are the first quarter of the matrix; NAME.weight_scale is a number to multiply by (linear_class
+ * autobitlinear) or to divide by.
  * Other code sees a normal tensor with a type that exists in no file (ae_convert_scaled). Sources: transformers'
  * integrations/finegrained_fp8.py, mxfp4.py and bitnet.py; ModelOpt's and compressed-tensors' code for NVFP4.
  */
@@ -70,7 +71,7 @@ static void ternary_floats(const scaled *s, uint64_t first, float *out, size_t n
     for (size_t i = 0; i < n; i++) {
         const uint64_t at = first + i;
         const int code = s->codes->data[at % quarter] >> 2 * (at / quarter) & 3;
-        out[i] = (float)(code - 1) * s->factors[0];
+        out[i] = code < 3 ? (float)(code - 1) * s->factors[0] : NAN;
     }
 }
 

@@ -228,6 +228,10 @@ static aerie_status check_row(const ae_convert *c, const ae_convert_item *item, 
 {
     const char *name = source(item) ? source(item)->name : item->name;
     for (uint64_t i = 0; i < item->columns; i++) {
+        if (!isfinite(x[i]) && source(item) && source(item)->dtype == AE_CONVERT_TERNARY)
+            return ae_fail(c->error, AERIE_ERROR_FORMAT,
+                           "%s: tensor %s holds the code 3, but BitNet's are 0, 1 and 2 (-1, 0 and 1): the file is damaged or "
+                           "packed in another way", c->path, name);
         if (!isfinite(x[i])) {
             return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s holds %g", c->path, name, (double)x[i]);
         }
