@@ -615,17 +615,21 @@ static aerie_status take_source(ae_binder *b, ae_model *m, aerie_error *error)
 }
 
 /* Refuses a file with more blocks of the kind of its first one than its keys count: one of the two is wrong, and those that the
- * keys leave out would not run. Layers that are repeated have one block. A single odd tensor there changes nothing. */
+ * keys leave out would not run. Layers that are repeated have one block. A single odd tensor there changes nothing, nor do
+ * scales for quantizing activations, which llama.cpp writes for each repetition. */
 static aerie_status check_blocks(const ae_binder *b, const ae_hparams *h)
 {
     const uint32_t n_decision = h->decision.kind == AE_DECISION_MARKS ? h->decision.n_blocks : 0; /* the file's last blocks */
     const uint32_t n = (h->n_blocks ? h->n_blocks : h->n_layers) + h->n_nextn + n_decision;
+    static const char unused[] = ".input_scale";
+    const size_t n_unused = sizeof unused - 1;
     for (size_t i = 0; i < ae_gguf_n_tensors(b->gguf); i++) {
         const ae_gguf_tensor *t = ae_gguf_tensor_at(b->gguf, i);
         ae_gguf_string part;
         char first[128];
         const int block = ae_bind_block_of(ae_bind_prefix(b), t, &part);
         if (block < (int)n || part.n > 100) continue;
+        if (part.n >= n_unused && !memcmp(part.data + part.n - n_unused, unused, n_unused)) continue;
         snprintf(first, sizeof first, "%s.0%.*s", ae_bind_prefix(b), (int)part.n, part.data);
         if (!ae_gguf_tensor_find(b->gguf, first)) continue;
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %.*s belongs to block %d, but the keys count only %u blocks "

@@ -137,6 +137,24 @@ static void test_unread(void **state)
     unlink(path_of("m")), unlink(path_of("s"));
 }
 
+/* llama.cpp's model saver writes scales for each repetition of a block, of which those for activations change nothing. */
+static void test_scales_of_repetitions(void **state)
+{
+    static const char *const extra[] = {"blk.9.attn_q.input_scale", "blk.9.attn_q.scale"};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        aerie_error error = {0};
+        ae_model *model;
+        const mkscale_options o = {.kind = MKSCALE_SAME, .extra = extra[i], .n_extra = 1};
+        need(mkarch_write(mkarch_find("hrm_text"), true, path_of("m"), &error), &error);
+        need(mkscale_write(&o, path_of("m"), path_of("s"), &error), &error);
+        assert_int_equal(ae_model_load(&model, path_of("s"), NULL, &error), i ? AERIE_ERROR_FORMAT : AERIE_OK);
+        if (i) assert_non_null(strstr(error.text, "tensor blk.9.attn_q.scale belongs to block 9"));
+        ae_model_free(model);
+    }
+    unlink(path_of("m")), unlink(path_of("s"));
+}
+
 static void test_scales_are_finite(void **state)
 {
     static const float bad[] = {INFINITY, NAN};
@@ -231,7 +249,7 @@ static void test_keys_that_say_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_weight), cmocka_unit_test(test_tied_output),
-                                       cmocka_unit_test(test_unread), cmocka_unit_test(test_keys_that_say_nothing),
-                                       cmocka_unit_test(test_scales_are_finite)};
+                                       cmocka_unit_test(test_unread), cmocka_unit_test(test_scales_of_repetitions),
+                                       cmocka_unit_test(test_keys_that_say_nothing), cmocka_unit_test(test_scales_are_finite)};
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }
