@@ -13,6 +13,7 @@ typedef enum ae_gate {
     AE_GATE_SIGMOID,        /* p = 1 / (1 + e^-logit) */
     AE_GATE_SOFTMAX_CHOSEN, /* p = softmax of only the chosen logits */
     AE_GATE_SQRT_SOFTPLUS,  /* p = sqrtf(ae_softplusf(logit)) */
+    AE_GATE_SPARSE_MIXER,   /* p = the share of an expert among those near it that are not taken before it */
 } ae_gate;
 
 /* How a row chooses its experts and computes their weights, all in f32. The score of an expert is its logit, or p + bias if
@@ -24,6 +25,8 @@ typedef enum ae_gate {
  * renorm and with n_full > n_used, the weights are divided by their sum and multiplied by the sum of the n_full best: fewer
  * experts get the same total weight.
  * softmax: m the largest logit, q = ae_expf(logit - m), p = q / sum of q.
+ * sparse mixer: p_e = 1 / sum of ae_expf(logit_j - logit_e), ids ascending from 0.0f, over e and the experts j that do not come
+ * before it by their logits and are near: not (logit_e - logit_j) / max(|logit_j|, logit_e) > 0.02f.
  * A sum over experts: 16 sums by id % 16, ids ascending, then ae_sum16. */
 typedef struct ae_routing {
     uint32_t n_experts, n_used; /* n_used <= n_experts <= AE_MAX_EXPERTS; n_used 0: only the shared expert */

@@ -63,6 +63,7 @@ typedef struct ae_arch {
     bool near;        /* a window of w positions reaches w / 2 positions back and w / 2 ahead */
     ae_arch_norms norms;
     bool layer_norm;
+    bool rms_key;          /* layer_norm: the epsilon is nevertheless in layer_norm_rms_epsilon */
     bool norm_by_key;      /* layer norms if layer_norm_epsilon is given and layer_norm_rms_epsilon is not */
     bool carries;          /* residual_scale sets ae_hparams.carry_scale */
     bool plain_norms;      /* ae_hparams.plain_norms */
@@ -202,6 +203,9 @@ typedef struct ae_arch {
     bool nextn_both;     /* ONE: an MTP block has attention and a feed-forward block, and ends with a layer norm */
     /* scalars; 0: the usual value */
     float embedding_scale, logit_factor, yarn_beta_fast;
+    /* the magnitude of longrope where a file has that of the usual formula, which llama.cpp's converter writes whatever the
+     * configuration says; 0: as in the file */
+    float longrope_attn;
     bool output_scale;   /* attention.output_scale multiplies scores, unless attention.scale is given */
     bool layer_embedding; /* embedding_length_per_layer_input: each token has an embedding for every layer */
     bool scale_embedding; /* embeddings are multiplied by the square root of n_embd */

@@ -141,6 +141,15 @@ static aerie_status read_yarn(ae_binder *b, ae_rope *h)
                    (double)h->yarn_beta_fast, (double)h->yarn_beta_slow);
 }
 
+/* The magnitude of longrope: a model's own, if the file has the usual formula's. */
+static float longrope_magnitude(const ae_binder *b, const ae_rope *r, uint32_t n_ctx)
+{
+    const double longer = (double)n_ctx / r->n_ctx_orig;
+    if (!(b->arch->longrope_attn > 0.0f) || !(longer > 1.0) || r->n_ctx_orig < 2) return r->yarn_attn_factor;
+    const double usual = sqrt(1.0 + ae_log(longer) / ae_log((double)r->n_ctx_orig));
+    return fabs((double)r->yarn_attn_factor - usual) < 1e-5 ? b->arch->longrope_attn : r->yarn_attn_factor;
+}
+
 aerie_status ae_bind_check_rope(ae_binder *b, const ae_rope *r, uint32_t head_dim)
 {
     AE_TRY(ae_bind_range(b, "rope.dimension_count", r->n_rot, 2, head_dim));
@@ -223,6 +232,7 @@ static aerie_status read_rope(ae_binder *b, ae_hparams *h, ae_arena *arena)
     }
     AE_TRY(ae_bind_count(b, "rope.scaling.original_context_length", &r->n_ctx_orig));
     AE_TRY(read_yarn(b, r));
+    if (longrope) r->yarn_attn_factor = longrope_magnitude(b, r, h->n_ctx_train);
     AE_TRY(ae_bind_check_rope(b, r, h->head_dim));
     if (b->arch->sections) AE_TRY(read_sections(b, r));
     if (r->factor == 1.0f && !longrope) r->scaling = AE_ROPE_SCALING_NONE;
@@ -298,7 +308,8 @@ aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h, ae_arena *arena)
     h->n_kv_heads = h->n_heads;
     if (attends) AE_TRY(get_largest(b, "attention.head_count_kv", false, &h->n_kv_heads));
     AE_TRY(ae_gguf_get_f32(gguf,
-                           ae_bind_key(b, layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
+                           ae_bind_key(b, layer_norm && !b->arch->rms_key ? "attention.layer_norm_epsilon"
+                                                                         : "attention.layer_norm_rms_epsilon"),
                            true, &h->norm_eps, b->error));
     AE_TRY(ae_bind_range(b, "embedding_length", h->n_embd, 1, AE_MAX_EMBD));
     AE_TRY(ae_bind_range(b, "feed_forward_length", h->n_ff, needs_ff, AE_MAX_FF));

@@ -147,9 +147,8 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
     if (b->arch->chunks) AE_TRY(read_chunks(b, h, x));
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_gating_func"), false, &gate, b->error));
     if (!gate && b->arch->sigmoid_vocab == h->n_vocab) gate = AE_EXPERT_GATE_SIGMOID;
-    if (!gate) gate = b->arch->gate;
-    AE_TRY(ae_bind_range(b, "expert_gating_func", gate, AE_EXPERT_GATE_SOFTMAX, AE_EXPERT_GATE_SQRT_SOFTPLUS));
-    x->gate = (ae_expert_gate)gate;
+    if (gate) AE_TRY(ae_bind_range(b, "expert_gating_func", gate, AE_EXPERT_GATE_SOFTMAX, AE_EXPERT_GATE_SQRT_SOFTPLUS));
+    x->gate = gate ? (ae_expert_gate)gate : b->arch->gate;
     x->renorm = b->arch->renorm;
     x->weigh_input = b->arch->weigh_input;
     if (!x->renorm || !ae_bind_is_saved(b))

@@ -52,12 +52,13 @@ typedef enum ae_qk_norm {
     AE_QK_NORM_LAYER, /* layer norm of each head, [n_heads][head_dim] and [n_kv_heads][head_dim] */
 } ae_qk_norm;
 
-/* Values of expert_gating_func in a file; ae_routing (backend.h) has the arithmetic. */
+/* Values of expert_gating_func, and one that no file has; ae_routing (backend/moe.h) has the arithmetic. */
 typedef enum ae_expert_gate {
     AE_EXPERT_GATE_SOFTMAX = 1,
     AE_EXPERT_GATE_SIGMOID = 2,
     AE_EXPERT_GATE_SOFTMAX_CHOSEN = 3,
     AE_EXPERT_GATE_SQRT_SOFTPLUS = 4,
+    AE_EXPERT_GATE_SPARSE_MIXER, /* of an architecture */
 } ae_expert_gate;
 
 typedef struct ae_expert_hparams {

@@ -121,8 +121,15 @@ def minicpm(f):
 def phimoe(f):
     def change(out, at, t, _):
         experts(out, at + "block_sparse_moe.experts", t, "w1 w3 w2")
-    config = common(f, "PhiMoEForCausalLM", num_local_experts=8, num_experts_per_tok=2, attention_bias=True, lm_head_bias=True)
-    return config, take_apart(f, {"ffn_gate_inp": "block_sparse_moe.gate"}, change=change)
+    tables = {f"{x}_factor": list(f.tensors[f"rope_factors_{x}.weight"][1]) for x in ("short", "long")}
+    scaling = {"type": "longrope", "original_max_position_embeddings": 64, "long_mscale": 1.1547005, "short_mscale": 1.1547005,
+               **tables}
+    config = common(f, "PhiMoEForCausalLM", num_local_experts=8, num_experts_per_tok=2, attention_bias=True, lm_head_bias=True,
+                    router_jitter_noise=0.01, rope_scaling=scaling)
+    left_out = {k: f.tensors.pop(k) for k in list(f.tensors) if k.startswith("rope_factors")}
+    tensors = take_apart(f, {"ffn_gate_inp": "block_sparse_moe.gate"}, change=change)
+    f.tensors.update(left_out)
+    return config, tensors
 
 
 def mamba2(f, own=False):

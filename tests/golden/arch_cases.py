@@ -1158,6 +1158,19 @@ def falcon_h1(f):
     return transformers.FalconH1ForCausalLM, transformers.FalconH1Config(**config), state
 
 
+def phimoe(f):
+    """With the long table for all lengths, since transformers computes one table of frequencies, from the short one."""
+    config = common(f, attention_bias=True, lm_head_bias=True)
+    config["rope_parameters"] = {
+        "rope_type": "longrope", "rope_theta": f["rope.freq_base"], "long_mscale": 1.243163121016122,
+        "short_mscale": 1.243163121016122, "original_max_position_embeddings": 64, "factor": 4.0,
+        **{f"{x}_factor": f.tensors["rope_factors_long.weight"].tolist() for x in ("short", "long")}}
+    state = state_of(f, {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
+                         "ffn_gate_inp": "mlp.router"})
+    state["lm_head.bias"] = f.tensors["output.bias"]
+    return transformers.PhimoeForCausalLM, transformers.PhimoeConfig(**config), state
+
+
 MORE = {
     "internlm2": as_llama(True), "xverse": as_llama(True), "exaone": as_llama(),
     "pangu-embedded": as_llama(attention_bias=True), "cogvlm": as_llama(),
@@ -1194,5 +1207,5 @@ MORE = {
     "minimax-m3": minimax_m3, "hrm_text": hrm_text,
     "olmo": as_llama(True, "OlmoForCausalLM", "OlmoConfig", clip_qkv=lambda f: f["attention.clamp_kqv"]),
     "gemma3n": gemma3n, "minimax-01": minimax_01,
-    "grovemoe": grovemoe, "hy_v3": hy_v3, "exaone-moe": exaone_moe, "mellum": mellum, "mistral4": mistral4,
+    "grovemoe": grovemoe, "hy_v3": hy_v3, "exaone-moe": exaone_moe, "mellum": mellum, "mistral4": mistral4, "phimoe": phimoe,
 }

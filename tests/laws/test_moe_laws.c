@@ -196,6 +196,15 @@ static void test_weights_follow_the_rule(void **state)
     check_route((ae_routing){4, 2, AE_GATE_SIGMOID, false, 1, 0, 0, 0}, l, bias, (uint32_t[]){1, 3}, (double[]){s[1], s[3]});
     check_route((ae_routing){4, 2, AE_GATE_SIGMOID, true, 2.5f, 0, 0, 0}, l, bias, (uint32_t[]){1, 3},
                 (double[]){2.5 * s[1] / (s[1] + s[3]), 2.5 * s[3] / (s[1] + s[3])});
+    /* sparse mixer: each weight is a share among the experts within 2 % that are not chosen before, as PhiMoE has it */
+    const float near[4] = {1.0f, 1.01f, -3.0f, 0.985f}, below_zero[3] = {-1.015f, -1.0f, -1.05f};
+    const double e[3] = {exp(-0.01), exp(-0.015), exp(-0.015)};
+    check_route((ae_routing){4, 2, AE_GATE_SPARSE_MIXER, false, 1, 0, 0, 0}, near, NULL, (uint32_t[]){0, 1},
+                (double[]){1 / (1 + e[1]), 1 / (1 + e[0])});
+    check_route((ae_routing){3, 2, AE_GATE_SPARSE_MIXER, false, 1, 0, 0, 0}, below_zero, NULL, (uint32_t[]){0, 1},
+                (double[]){1, 1 / (1 + e[2])});
+    check_route((ae_routing){4, 1, AE_GATE_SPARSE_MIXER, false, 1, 0, 0, 2}, near, NULL, (uint32_t[]){1},
+                (double[]){1 / (1 + e[0])});
     const float none[2] = {-200, -200}; /* the sum is held above 2^-14 */
     check_route((ae_routing){2, 2, AE_GATE_SIGMOID, true, 1, 0, 0, 0}, none, NULL, (uint32_t[]){0, 1}, (double[]){0, 0});
 }

@@ -174,6 +174,7 @@ const ae_convert_arch ae_convert_old_archs[] = {
     {.classes = "PhiMoEForCausalLM PhimoeForCausalLM",
      .arch = "phimoe",
      .flags = AE_ARCH_EXPERTS,
+     .fixed = "{\"router_jitter_noise\":0.01,\"num_experts_per_tok\":2}",
      .more_keys = ae_convert_keys_phi3},
     {.classes = "ExaoneForCausalLM", .arch = "exaone", .rules = exaone3, .aliases = "num_layers=num_hidden_layers"},
     {.classes = "NanbeigeForCausalLM",

@@ -439,6 +439,7 @@ static ae_gate gate_of(ae_expert_gate gate)
 {
     return gate == AE_EXPERT_GATE_SIGMOID          ? AE_GATE_SIGMOID
            : gate == AE_EXPERT_GATE_SQRT_SOFTPLUS  ? AE_GATE_SQRT_SOFTPLUS
+           : gate == AE_EXPERT_GATE_SPARSE_MIXER   ? AE_GATE_SPARSE_MIXER
            : gate == AE_EXPERT_GATE_SOFTMAX_CHOSEN ? AE_GATE_SOFTMAX_CHOSEN
                                                    : AE_GATE_SOFTMAX;
 }

@@ -27,6 +27,26 @@ static void sigmoid(const float *logits, uint32_t n, float *p)
     for (uint32_t i = 0; i < n; i++) p[i] = 1.0f / (1.0f + ae_expf(-logits[i]));
 }
 
+/* Returns whether logit v of expert i is taken before w of expert j. */
+static bool comes_before(float v, uint32_t i, float w, uint32_t j)
+{
+    if (isnan(v) != isnan(w)) return isnan(w);
+    return v > w || (!(v < w) && i < j);
+}
+
+static void sparse_mixer(const float *logits, uint32_t n, float *p)
+{
+    for (uint32_t e = 0; e < n; e++) {
+        const float top = logits[e];
+        float sum = 0.0f;
+        for (uint32_t j = 0; j < n; j++) {
+            const float v = logits[j], size = fabsf(v) > top ? fabsf(v) : top;
+            if (j == e || (!comes_before(v, j, top, e) && !((top - v) / size > 0.02f))) sum += ae_expf(v - top);
+        }
+        p[e] = 1.0f / sum;
+    }
+}
+
 /* Marks the n_used experts with the highest scores; among equal scores the lower id wins. */
 static void choose(const float *score, uint32_t n, uint32_t n_used, bool *chosen)
 {
@@ -63,7 +83,7 @@ static void drop_groups(const ae_routing *r, float *score)
 /* Returns whether the chosen experts, fewer than the model uses, share the weight of all n_full that it would use. */
 static bool takes_all_weight(const ae_routing *r)
 {
-    return r->n_full > r->n_used && !r->renorm && r->gate != AE_GATE_SOFTMAX_CHOSEN;
+    return r->n_full > r->n_used && !r->renorm && r->gate != AE_GATE_SOFTMAX_CHOSEN && r->gate != AE_GATE_SPARSE_MIXER;
 }
 
 /* Returns the sum of p over the n_full experts with the highest scores; chosen: scratch. */
@@ -91,6 +111,7 @@ void ae_ref_route(const ae_routing *r, const float *logits, const float *bias, c
     if (r->gate == AE_GATE_SOFTMAX) softmax(logits, NULL, n, p);
     else if (r->gate == AE_GATE_SIGMOID) sigmoid(logits, n, p);
     else if (r->gate == AE_GATE_SQRT_SOFTPLUS) sqrt_softplus(logits, n, p);
+    else if (r->gate == AE_GATE_SPARSE_MIXER) sparse_mixer(logits, n, p);
     else for (uint32_t e = 0; e < n; e++) p[e] = logits[e];
     for (uint32_t e = 0; e < n; e++) score[e] = bias ? p[e] + bias[e] : logits[e];
     if (r->n_groups > 1) {

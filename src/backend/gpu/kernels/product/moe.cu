@@ -69,6 +69,22 @@ AE_DEV bool beats(float v, uint32_t i, float w, uint32_t j)
     return v > w || (!(v < w) && i < j);
 }
 
+/* p of all experts, from the scores, which are the logits. */
+AE_DEV void sparse_mixer(uint8_t *s, uint32_t n)
+{
+    ae_sync_warp();
+    for (uint32_t e = ae_thread() % 32; e < n; e += 32) {
+        const float top = load_f(s + SCORE_AT(e));
+        float sum = 0.0f;
+        for (uint32_t j = 0; j < n; j++) {
+            const float v = load_f(s + SCORE_AT(j)), size = fabsf(v) > top ? fabsf(v) : top;
+            if (j == e || (!beats(v, j, top, e) && !((top - v) / size > 0.02f))) sum += ae_expf(v - top);
+        }
+        store_f(s + P_AT(e), 1.0f / sum);
+    }
+    ae_sync_warp();
+}
+
 /* Marks the n_used of n scores (at `score`) that are taken first, and lists them in that order. Lane l reads scores l, l + 32,
  * ... only, which need no barrier if it wrote them itself. */
 AE_DEV void choose(uint8_t *s, uint32_t score, uint32_t n, uint32_t n_used)
@@ -126,6 +142,7 @@ AE_DEV void rate(const ae_gpu_route_args &a, float *logits, uint8_t *s)
                              : r.gate == AE_GATE_SQRT_SOFTPLUS ? sqrtf(ae_softplusf(v)) : v);
     }
     if (r.gate == AE_GATE_SOFTMAX) softmax(s, false, n);
+    if (r.gate == AE_GATE_SPARSE_MIXER) sparse_mixer(s, n);
     for (uint32_t e = lane; e < n; e += 32) {
         const float p = load_f(s + P_AT(e));
         if (a.bias) store_f(s + SCORE_AT(e), p + a.bias[e]);
@@ -197,7 +214,7 @@ AE_KERNEL(route, ae_gpu_route_args, AE_GPU_ROUTE_THREADS)
     const uint32_t row = ae_block_x(), n = r.n_used, lane = ae_thread();
     uint32_t *ids = a.ids + static_cast<size_t>(row) * n;
     float *weights = a.weights + static_cast<size_t>(row) * n;
-    const bool shares = r.n_full > n && !r.renorm && r.gate != AE_GATE_SOFTMAX_CHOSEN;
+    const bool shares = r.n_full > n && !r.renorm && r.gate != AE_GATE_SOFTMAX_CHOSEN && r.gate != AE_GATE_SPARSE_MIXER;
     rate(a, a.logits + static_cast<size_t>(row) * r.n_experts, s);
     const float full = shares ? best_sum(r, s) : 1.0f;
     if (a.table) take_listed(s, a.table + static_cast<size_t>(a.tokens[row]) * a.table_stride, r.n_experts, n);

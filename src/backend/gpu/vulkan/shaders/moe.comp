@@ -15,6 +15,7 @@ layout(local_size_x = 256) in;
 #define GATE_SIGMOID 1u
 #define GATE_SOFTMAX_CHOSEN 2u
 #define GATE_SQRT_SOFTPLUS 3u
+#define GATE_SPARSE_MIXER 4u
 
 struct Routing { /* ae_routing */
     uint n_experts, n_used, gate, renorm;
@@ -120,6 +121,21 @@ bool beats(float v, uint i, float w, uint j)
     return v > w || (!(v < w) && i < j);
 }
 
+/* p of all experts, from the scores, which are the logits. */
+void sparse_mixer(uint n)
+{
+    for (uint e = THREAD; e < n; e += 256) {
+        const float top = scores[e];
+        float sum = 0.0;
+        for (uint j = 0; j < n; j++) {
+            const float v = scores[j], size = abs(v) > top ? abs(v) : top;
+            if (j == e || (!beats(v, j, top, e) && !(ae_div(top - v, size) > 0.02))) sum = sum + ae_expf(v - top);
+        }
+        p[e] = ae_div(1.0, sum);
+    }
+    barrier();
+}
+
 bool is_taken(uint e)
 {
     return (taken[e / 32] >> e % 32 & 1u) != 0u;
@@ -199,6 +215,7 @@ void rate(uint64_t logits)
     }
     barrier();
     if (r.gate == GATE_SOFTMAX) softmax(false, n);
+    if (r.gate == GATE_SPARSE_MIXER) sparse_mixer(n);
     for (uint e = THREAD; e < n; e += 256) {
         if (a.bias != 0ul) scores[e] = p[e] + F32(a.bias).v[e];
         else if (r.n_groups > 1) scores[e] = p[e];
@@ -253,7 +270,7 @@ void route()
     r.renorm = r.renorm & 255u; /* a bool and its padding */
     const uint n = r.n_used, t = THREAD;
     const uint64_t ids = a.ids + uint64_t(BLOCK_X) * n * 4ul, weights = a.weights + uint64_t(BLOCK_X) * n * 4ul;
-    const bool shares = r.n_full > n && r.renorm == 0 && r.gate != GATE_SOFTMAX_CHOSEN;
+    const bool shares = r.n_full > n && r.renorm == 0 && r.gate != GATE_SOFTMAX_CHOSEN && r.gate != GATE_SPARSE_MIXER;
     rate(a.logits + uint64_t(BLOCK_X) * r.n_experts * 4ul);
     float full = 1.0;
     if (shares) full = best_sum();
