@@ -1,7 +1,9 @@
 """A model on a device: `--device emu`, where the build has it. The device may be lost, or too small."""
 import concurrent.futures
 import os
+import socket
 import subprocess
+import time
 import unittest
 
 import rig
@@ -15,6 +17,15 @@ def ask(s, i, **fields):
 def has_emu():
     said = subprocess.run([rig.AERIE, "--version"], capture_output=True, text=True, check=True).stdout
     return any("emu" in line for line in said.splitlines() if line.startswith("gpu drivers:"))
+
+
+def received(datagrams):
+    out = []
+    try:
+        while True:
+            out.append(datagrams.recv(100))
+    except BlockingIOError:
+        return out
 
 
 class Device(unittest.TestCase):
@@ -50,6 +61,35 @@ class Device(unittest.TestCase):
             self.assertEqual(ask(s, 1).status, 500)
             self.assertGreater(s.logged("the device is gone"), 0)
         self.assertEqual(s.stop(), 0)
+
+    def test_a_device_that_is_lost_again_and_again(self):
+        """The model rests after three reloads without an answer. Until there is one, the server counts as stuck, although the
+        model is loaded in between."""
+        watchdog = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        watchdog.bind(os.path.join(rig.FOLDER, "notify"))
+        watchdog.setblocking(False)
+        with Server("--device", "emu", "-np", "1", "--no-access-log", "--stuck-after", "1",
+                    env={"AERIE_EMU_LOSE": "1", "NOTIFY_SOCKET": watchdog.getsockname(), "WATCHDOG_USEC": "3000"}) as s:
+            s.wait_until(lambda: b"WATCHDOG=1" in received(watchdog))
+            self.rests(s)
+            self.assertEqual(s.get("/health").json["status"], "device lost")
+            s.wait_until(lambda: s.get("/health").status == 200)
+            received(watchdog)
+            time.sleep(1)  # on a slow machine this sees less
+            self.assertNotIn(b"WATCHDOG=1", received(watchdog))
+            self.rests(s)
+            self.assertEqual(s.logged("so the model is loaded again"), 3)
+        watchdog.close()
+
+    def rests(self, s):
+        answers = [ask(s, 1)]
+        while answers[-1].status == 500:
+            self.assertLess(len(answers), 20)
+            self.assertIn("the device was lost at launch 1", answers[-1].error)
+            answers.append(ask(s, 1))
+        self.assertEqual(answers[-1].status, 503)
+        self.assertRegex(answers[-1].error, r"was lost [45] times without an answer in between; .* again in \d+ s")
+        self.assertIn(int(answers[-1].headers["Retry-After"]), range(1, 16))
 
     def test_an_embedder_on_a_lost_device(self):
         """As with answers: vectors or a sentence, never other vectors."""

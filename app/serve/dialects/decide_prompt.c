@@ -485,5 +485,6 @@ bool decide_compute(decision *d)
         ok = serve_call_gone(d->call) ? serve_fail(d->error, 499, "", "the client is gone")
                                       : compute_one(d, &d->questions[i]);
     d->call->n_prompt = d->n_all;
+    if (ok) serve_model_note_answer(d->ask.model);
     return ok;
 }

@@ -233,6 +233,7 @@ static bool compute(embedding *e)
         if (serve_call_gone(e->call)) ok = serve_fail(e->error, 499, "", "the client is gone");
         else ok = embed_some(e, i);
     }
+    if (ok) serve_model_note_answer(e->ask.model);
     sem_wait(e->call->work);
     return ok;
 }

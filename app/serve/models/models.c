@@ -1,6 +1,6 @@
 /* models.c - implements models.h: the list of models, loading and unloading. */
 #define _POSIX_C_SOURCE 200809L
-#include "serve/models/models.h"
+#include "serve/models/models_int.h"
 #include "aerie_extra.h"
 
 #include <dirent.h>
@@ -16,7 +16,7 @@
 #include "setup/lookup.h"
 #include "formats/kind.h" /* kinds of files, which aerie.h does not tell apart */
 
-enum { RETRY_SECONDS = 15, WAIT_SECONDS = 120 };
+enum { WAIT_SECONDS = 120 };
 
 const char *serve_state_name(serve_state state)
 {
@@ -280,8 +280,7 @@ static void note_shortage(serve_model *m, int bad, const aerie_error *why)
              !is_short ? "" : named ? why->text + n + 2 : why->text);
 }
 
-/* Loads a model. Called under the lock, which is released meanwhile. */
-static void load(serve_models *models, serve_model *m)
+void serve_models_load(serve_models *models, serve_model *m)
 {
     aerie_error why = {0};
     m->state = SERVE_LOADING;
@@ -291,6 +290,7 @@ static void load(serve_models *models, serve_model *m)
     pthread_mutex_lock(&models->lock);
     note_shortage(m, bad, &why);
     m->lost = m->lost && bad;
+    m->rests = false;
     atomic_store(&m->n_failed_in_row, 0);
     m->state = bad ? SERVE_FAILED : SERVE_READY;
     m->failed_at = m->last_used = app_now();
@@ -300,7 +300,7 @@ static void load(serve_models *models, serve_model *m)
     pthread_cond_broadcast(&models->changed);
 }
 
-static void unload(serve_models *models, serve_model *m)
+void serve_models_unload(serve_models *models, serve_model *m)
 {
     m->state = SERVE_UNLOADING;
     pthread_mutex_unlock(&models->lock);
@@ -318,7 +318,7 @@ static void *load_first(void *user)
     serve_models *models = user;
     serve_model *m = &models->items[0];
     pthread_mutex_lock(&models->lock);
-    load(models, m);
+    serve_models_load(models, m);
     const bool bad = m->state == SERVE_FAILED;
     pthread_mutex_unlock(&models->lock);
     if (bad) atomic_store(&models->server->failed, true);
@@ -334,83 +334,6 @@ void serve_models_start(serve_models *models)
     }
     models->has_starter = pthread_create(&models->starter, NULL, load_first, models) == 0;
     if (!models->has_starter) atomic_store(&models->server->failed, true);
-}
-
-/* ---- Models whose device failed ---------------------------------------------------------------------------------- */
-
-enum { MOST_FAILED = 2 }; /* passes in a row: one alone may fail for another reason, and the next one shows it */
-
-/* Returns whether the model is loaded, but its passes fail. The processes of a group end together with it instead. */
-static bool is_lost(const serve_model *m)
-{
-    return m->state == SERVE_READY && atomic_load(&m->n_failed_in_row) >= MOST_FAILED && !m->server->options->machines;
-}
-
-void serve_model_note_pass(serve_model *m, aerie_status status)
-{
-    if (status == AERIE_OK) atomic_store(&m->n_failed_in_row, 0);
-    else if (status == AERIE_ERROR_INTERNAL) atomic_fetch_add(&m->n_failed_in_row, 1);
-}
-
-/* Returns whether the model is to be loaded again now. Called under the lock. */
-static bool wants_mending(const serve_model *m)
-{
-    if (is_lost(m)) return !m->n_users;
-    return m->lost && (m->state == SERVE_UNLOADED || (m->state == SERVE_FAILED && app_now() - m->failed_at >= RETRY_SECONDS));
-}
-
-static void *mend(void *user)
-{
-    serve_models *models = user;
-    pthread_mutex_lock(&models->lock);
-    for (size_t i = 0; i < models->n && !atomic_load(&models->server->draining); i++) {
-        serve_model *m = &models->items[i];
-        if (!wants_mending(m)) continue;
-        if (!m->lost) {
-            app_note("'%s': passes fail one after the other, so the model is loaded again", m->name);
-            m->lost_at = app_now();
-        }
-        m->lost = true;
-        if (m->state == SERVE_READY) unload(models, m);
-        if (m->state == SERVE_UNLOADED || m->state == SERVE_FAILED) load(models, m);
-    }
-    pthread_mutex_unlock(&models->lock);
-    atomic_store(&models->mended, true);
-    return NULL;
-}
-
-void serve_models_mend(serve_models *models)
-{
-    bool wanted = false;
-    if (models->has_mender && !atomic_load(&models->mended)) return;
-    if (models->has_mender) pthread_join(models->mender, NULL);
-    models->has_mender = false;
-    pthread_mutex_lock(&models->lock);
-    for (size_t i = 0; i < models->n; i++) wanted = wanted || wants_mending(&models->items[i]);
-    pthread_mutex_unlock(&models->lock);
-    if (!wanted) return;
-    atomic_store(&models->mended, false);
-    models->has_mender = pthread_create(&models->mender, NULL, mend, models) == 0; /* else the next tick tries */
-}
-
-/* Returns since when all models that were loaded are lost; 0: one is not. */
-static double lost_since(serve_models *models)
-{
-    double since = 0;
-    bool sound = false;
-    pthread_mutex_lock(&models->lock);
-    for (size_t i = 0; i < models->n; i++) {
-        const serve_model *m = &models->items[i];
-        if (m->lost || is_lost(m)) since = m->lost && (!since || m->lost_at < since) ? m->lost_at : since ? since : app_now();
-        else sound = sound || m->state == SERVE_READY;
-    }
-    pthread_mutex_unlock(&models->lock);
-    return sound ? 0 : since;
-}
-
-bool serve_models_lost(serve_models *models)
-{
-    return lost_since(models) > 0;
 }
 
 /* ---- Making room ------------------------------------------------------------------------------------------------ */
@@ -524,7 +447,7 @@ static bool make_room(serve_models *models, serve_model *m)
     while (!fits(models, m, plan(models, m))) {
         serve_model *oldest = oldest_idle(models);
         if (!oldest) return false;
-        unload(models, oldest);
+        serve_models_unload(models, oldest);
         if (m->state != SERVE_UNLOADED && m->state != SERVE_FAILED) return false; /* another thread has begun */
     }
     return true;
@@ -595,9 +518,14 @@ static void wait_a_while(serve_models *models)
 /* Fills in the error that loading the model failed a moment ago; returns false. */
 static bool fail_to_load(const serve_model *m, serve_error *error)
 {
+    if (m->rests) {
+        error->retry_after = (int)ceil(SERVE_RETRY_SECONDS - (app_now() - m->failed_at));
+        return serve_fail(error, 503, "model", "the device of the model '%.100s' was lost %u times without an answer in "
+                          "between; the model is loaded again in %d s", m->name, atomic_load(&m->n_lost), error->retry_after);
+    }
     if (!*m->short_of)
         return serve_fail(error, 500, "model", "the model '%.100s' could not be loaded; the server's log says why", m->name);
-    error->retry_after = RETRY_SECONDS;
+    error->retry_after = SERVE_RETRY_SECONDS;
     return serve_fail(error, 503, "model", "the model '%.100s' could not be loaded: %s", m->name, m->short_of);
 }
 
@@ -606,15 +534,15 @@ static bool get_ready(serve_models *models, serve_model *m, const serve_call *ca
 {
     const double end = app_now() + WAIT_SECONDS;
     bool checked = false;
-    while (m->state != SERVE_READY || is_lost(m)) { /* a lost one is loaded again in the background */
+    while (m->state != SERVE_READY || serve_model_is_lost(m)) { /* a lost one is loaded again in the background */
         if (m->startup) return serve_fail_not_ready(error, 2, "the model is being loaded");
-        if (m->state == SERVE_FAILED && app_now() - m->failed_at < RETRY_SECONDS)
+        if (m->state == SERVE_FAILED && app_now() - m->failed_at < SERVE_RETRY_SECONDS)
             return fail_to_load(m, error);
         if (atomic_load(&models->server->draining)) return serve_fail_not_ready(error, 0, "the server is shutting down");
         if (serve_call_gone(call)) return serve_fail(error, 499, "", "the client is gone");
         if (app_now() > end) {
             error->retry_after = 30;
-            if (m->lost || is_lost(m))
+            if (m->lost || serve_model_is_lost(m))
                 return serve_fail(error, 503, "model", "the device of the model '%.100s' failed, and loading the model again "
                                   "takes long", m->name);
             return serve_fail(error, 503, "model", "the model '%.100s' found no room: the other models are in use", m->name);
@@ -625,7 +553,7 @@ static bool get_ready(serve_models *models, serve_model *m, const serve_call *ca
             checked = true;
             if (!may_replace(models, m, available, error)) return false;
         } else if (idle && make_room(models, m)) {
-            load(models, m);
+            serve_models_load(models, m);
         } else {
             wait_a_while(models);
         }
@@ -714,33 +642,10 @@ void serve_models_sleep(serve_models *models)
     pthread_mutex_lock(&models->lock);
     for (size_t i = 0; i < models->n; i++) {
         serve_model *m = &models->items[i];
-        if (m->state == SERVE_READY && !m->n_users && m->keep >= 0 && app_now() - m->last_used >= m->keep) unload(models, m);
+        if (m->state == SERVE_READY && !m->n_users && m->keep >= 0 && app_now() - m->last_used >= m->keep)
+            serve_models_unload(models, m);
     }
     pthread_mutex_unlock(&models->lock);
-}
-
-double serve_models_step_age(serve_models *models)
-{
-    double most = -1;
-    pthread_mutex_lock(&models->lock);
-    for (size_t i = 0; i < models->n; i++) {
-        serve_model *m = &models->items[i];
-        if (m->state != SERVE_READY) continue;
-        pthread_mutex_lock(&m->lock);
-        const bool works = m->n_active > 0;
-        pthread_mutex_unlock(&m->lock);
-        const double age = app_now() - atomic_load(&m->last_step);
-        if (works && age > most) most = age;
-    }
-    pthread_mutex_unlock(&models->lock);
-    return most;
-}
-
-bool serve_models_stuck(serve_models *models)
-{
-    const double since = lost_since(models);
-    return serve_models_step_age(models) > models->server->o->stuck ||
-           (since > 0 && app_now() - since > models->server->o->stuck); /* loading again did not help, or has not ended */
 }
 
 /* ---- The end ------------------------------------------------------------------------------------------------------ */

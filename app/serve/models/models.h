@@ -57,7 +57,9 @@ typedef struct serve_model {
     serve_state state;
     char short_of[400]; /* why loading failed, if that was for lack of memory; else "" */
     bool lost;          /* its device failed after it was loaded, and it has not been loaded again since */
-    double lost_at;
+    bool rests;         /* it was lost too often and is not loaded again for a while; its state is SERVE_FAILED */
+    double lost_at;     /* when it was lost first since the last answer */
+    atomic_uint n_lost; /* how often it was lost since the last answer */
     bool startup; /* it is the model that the server loads at the start; false once it is loaded */
     unsigned n_users;
     double last_used, failed_at, load_seconds;
@@ -152,12 +154,15 @@ void serve_models_sleep(serve_models *models);
 /* Notes how a pass ended. A model two of whose passes fail in a row, one after the other, because of an internal error (a
  * device that was lost or hangs) is loaded again as soon as no request uses it. Any thread. */
 void serve_model_note_pass(serve_model *model, aerie_status status);
+/* Notes that the model has answered a request completely. A model that is lost again after each of three reloads without an
+ * answer in between is not loaded again at once, but every 15 seconds. Any thread. */
+void serve_model_note_answer(serve_model *model);
 /* Begins to load such models again, in the background. Called by the main thread. */
 void serve_models_mend(serve_models *models);
 /* Returns whether all models that were loaded are such ones; they may be being loaded again. */
 bool serve_models_lost(serve_models *models);
-/* Returns whether a model has had work for --stuck-after without completing a step, or all are lost and could not
- * be loaded again. */
+/* Returns whether a model has had work for --stuck-after without completing a step, or all have been lost for so long; one that
+ * rested is lost until it answers. */
 bool serve_models_stuck(serve_models *models);
 /* Returns the seconds since the last step of the model that has waited longest with work; -1: no model has work. */
 double serve_models_step_age(serve_models *models);

@@ -244,6 +244,7 @@ static bool take_end(serve_reply_state *r, serve_output *s, const serve_event *e
     else if (!s->enough && (choice->stats.stop == AERIE_STOP_CALLER || choice->stats.stop == AERIE_STOP_NONE))
         serve_fail_not_ready(&r->error, 0, "the answer was cut off: the server is shutting down");
     if (r->error.status) return true;
+    serve_model_note_answer(r->ask.model);
     if (!tell_computed(r, s, s->stats)) return false;
     const bool cut = serve_output_finish(s) == SERVE_FINISH_LENGTH;
     serve_tokens_settle(&s->tokens, s->stats->stop == AERIE_STOP_STRING ? s->n_certain + e->n_text : SIZE_MAX, true);
