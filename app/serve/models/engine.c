@@ -243,6 +243,13 @@ static size_t n_most_noted(const serve_model *model)
     return (size_t)atomic_load(&model->kv_page) * atomic_load(&model->kv_pages) / 4;
 }
 
+void serve_engine_cancel(serve_model *model)
+{
+    pthread_mutex_lock(&model->lock);
+    for (serve_choice *c = model->active; c; c = c->next) aerie_task_cancel(c->task);
+    pthread_mutex_unlock(&model->lock);
+}
+
 static void *step_all(void *user)
 {
     serve_model *model = user;
@@ -258,6 +265,7 @@ static void *step_all(void *user)
             continue;
         }
         atomic_store(&model->step_began, app_now());
+        if (serve_model_fails(model)) serve_engine_cancel(model); /* those that wait need not fail, too: reply.c keeps them */
         const aerie_status status = aerie_session_step(model->session, &error);
         serve_model_note_pass(model, status);
         if (status != AERIE_OK) /* the running requests were told; the session continues */

@@ -7,15 +7,21 @@ enum {
     MOST_RELOADS = 3 /* without an answer */
 };
 
+bool serve_model_fails(const serve_model *m)
+{
+    return atomic_load(&m->n_failed_in_row) >= MOST_FAILED && !m->server->options->machines;
+}
+
 bool serve_model_is_lost(const serve_model *m)
 {
-    return m->state == SERVE_READY && atomic_load(&m->n_failed_in_row) >= MOST_FAILED && !m->server->options->machines;
+    return m->state == SERVE_READY && serve_model_fails(m);
 }
 
 void serve_model_note_pass(serve_model *m, aerie_status status)
 {
-    if (status == AERIE_OK) atomic_store(&m->n_failed_in_row, 0);
-    else if (status == AERIE_ERROR_INTERNAL) atomic_fetch_add(&m->n_failed_in_row, 1);
+    unsigned n = atomic_load(&m->n_failed_in_row);
+    while (status == AERIE_OK && n && n < MOST_FAILED && !atomic_compare_exchange_weak(&m->n_failed_in_row, &n, 0)) {}
+    if (status == AERIE_ERROR_INTERNAL) atomic_fetch_add(&m->n_failed_in_row, 1);
 }
 
 void serve_model_note_answer(serve_model *m)

@@ -572,6 +572,15 @@ bool serve_models_unknown(const serve_models *models, const char *name, serve_er
     return serve_fail(error, 404, "model", "there is no model '%.200s'; /v1/models lists them", name);
 }
 
+bool serve_models_take_again(serve_models *models, serve_model *m, const serve_call *call, serve_error *error)
+{
+    pthread_mutex_lock(&models->lock);
+    const bool ready = get_ready(models, m, call, error);
+    m->n_users += ready;
+    pthread_mutex_unlock(&models->lock);
+    return ready;
+}
+
 serve_model *serve_models_take(serve_models *models, const char *name, const serve_call *call, serve_error *error)
 {
     serve_model *m = serve_models_find(models, name), *last = NULL;
@@ -582,13 +591,9 @@ serve_model *serve_models_take(serve_models *models, const char *name, const ser
     }
     while (!ready && m != last) { /* a request without a name tries the next model, as long as there is one */
         *error = (serve_error){0};
-        pthread_mutex_lock(&models->lock);
-        ready = get_ready(models, m, call, error);
-        if (ready) m->n_users++;
-        const bool broken = !ready && m->state == SERVE_FAILED;
-        pthread_mutex_unlock(&models->lock);
+        ready = serve_models_take_again(models, m, call, error);
         last = m;
-        if (broken && !name) m = serve_models_find(models, NULL);
+        if (!ready && !name && serve_model_state(models, m) == SERVE_FAILED) m = serve_models_find(models, NULL);
     }
     return ready ? last : NULL;
 }
@@ -656,8 +661,8 @@ void serve_models_stop(serve_models *models)
         serve_model *m = &models->items[i];
         pthread_mutex_lock(&m->lock);
         m->may_submit = false;
-        for (serve_choice *c = m->active; c; c = c->next) aerie_task_cancel(c->task);
         pthread_mutex_unlock(&m->lock);
+        serve_engine_cancel(m);
     }
 }
 

@@ -128,7 +128,9 @@ void serve_models_free(serve_models *models);
 /* Returns the model called `name` (NULL: the default one, docs/serving.md), loads it if necessary, and counts a use, which the
  * caller must release. call: its client may disconnect meanwhile. */
 serve_model *serve_models_take(serve_models *models, const char *name, const serve_call *call, serve_error *error);
-/* The same, but only for a model that is already loaded. */
+/* Waits until a model that was released is ready, since it may have to be loaded again, and counts a use as before. */
+bool serve_models_take_again(serve_models *models, serve_model *model, const serve_call *call, serve_error *error);
+/* The same as serve_models_take, but only for a model that is already loaded. */
 serve_model *serve_models_look(serve_models *models, const char *name, serve_error *error);
 /* Notes that the model was used: it stays loaded for `keep` seconds after its release; NAN: for --sleep-idle-seconds. Code that
  * only reads facts of a model does not call this. */
@@ -154,6 +156,9 @@ void serve_models_sleep(serve_models *models);
 /* Notes how a pass ended. A model two of whose passes fail in a row, one after the other, because of an internal error (a
  * device that was lost or hangs) is loaded again as soon as no request uses it. Any thread. */
 void serve_model_note_pass(serve_model *model, aerie_status status);
+/* Returns whether the passes of a model that is in use fail, so that it will be loaded again. The processes of a group end
+ * together with it instead. Any thread. */
+bool serve_model_fails(const serve_model *model);
 /* Notes that the model has answered a request completely. A model that is lost again after each of three reloads without an
  * answer in between is not loaded again at once, but every 15 seconds. Any thread. */
 void serve_model_note_answer(serve_model *model);
@@ -176,6 +181,8 @@ bool serve_lora_open(serve_model *model);
 /* Start and end the stepping thread. */
 int serve_engine_start(serve_model *model);
 void serve_engine_stop(serve_model *model);
+/* Cancels all choices. */
+void serve_engine_cancel(serve_model *model);
 /* Runs a function on the stepping thread, between two steps. */
 void serve_engine_do(serve_model *model, void (*run)(aerie_session *session, void *user), void *user);
 /* Returns how many times as long the model's passes since the job was submitted would have taken without drafts; 0: unknown. */

@@ -9,8 +9,7 @@ enum { SERVE_RETRY_SECONDS = 15 }; /* before a model that failed is loaded again
 /* Load or unload a model. Called under the lock, which is released meanwhile. */
 void serve_models_load(serve_models *models, serve_model *model);
 void serve_models_unload(serve_models *models, serve_model *model);
-/* Returns whether the model is loaded, but its passes fail. The processes of a group end together with it instead. Called under
- * the lock. */
+/* Returns whether the model is loaded, but its passes fail. Called under the lock. */
 bool serve_model_is_lost(const serve_model *model);
 
 #endif

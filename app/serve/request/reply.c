@@ -8,6 +8,7 @@
 #include <time.h>
 
 enum { PATIENCE = 4, MAX_CALLS = 128 }; /* seconds without an event before a stream sends a sign of life */
+enum { MOST_TRIES = 2 }; /* of a request that failed, besides the first one */
 
 /* ---- Text -------------------------------------------------------------------------------------------------------- */
 
@@ -230,6 +231,16 @@ static bool take_token(serve_reply_state *r, serve_output *s, const serve_event 
 
 /* ---- Ends --------------------------------------------------------------------------------------------------------- */
 
+/* Returns whether an answer of which nothing was sent shall be computed again: passes that computed it failed, or it waited
+ * when the model failed. The former may be the request's own fault. */
+static bool is_again(serve_reply_state *r, const serve_choice *choice)
+{
+    const bool failed = choice->stats.error.status == AERIE_ERROR_INTERNAL;
+    if (r->ask.stream || r->ask.server->options->machines) return false;
+    if (!failed) return choice->stats.stop == AERIE_STOP_CALLER && serve_model_fails(r->ask.model);
+    return r->n_tries++ < MOST_TRIES;
+}
+
 /* Handles the end of a choice; a failure is the error of the whole answer. Text that the parser has held back is not sent then,
  * since nobody knows what it would have become. */
 static bool take_end(serve_reply_state *r, serve_output *s, const serve_event *e)
@@ -238,9 +249,15 @@ static bool take_end(serve_reply_state *r, serve_output *s, const serve_event *e
     s->stats = &choice->stats;
     s->ended = true;
     r->n_ended++;
+    if (!s->enough && is_again(r, choice)) {
+        r->again = true;
+        return true;
+    }
     if (choice->stats.error.status != AERIE_OK)
         serve_fail_library(&r->error, choice->stats.error.status, &choice->stats.error, "");
     else if (r->job->no_room) serve_fail_memory(&r->error);
+    else if (!s->enough && choice->stats.stop == AERIE_STOP_CALLER && serve_model_fails(r->ask.model))
+        serve_fail(&r->error, 500, "", "the answer was cut off: the device of the model failed");
     else if (!s->enough && (choice->stats.stop == AERIE_STOP_CALLER || choice->stats.stop == AERIE_STOP_NONE))
         serve_fail_not_ready(&r->error, 0, "the answer was cut off: the server is shutting down");
     if (r->error.status) return true;
@@ -487,13 +504,21 @@ static void count_tokens(serve_reply_state *r)
     }
 }
 
+/* Frees what `submit` made. */
+static void outputs_free(serve_reply_state *r)
+{
+    serve_job_free(r->job);
+    for (uint32_t i = 0; r->outputs && i < r->n_outputs; i++) output_free(&r->outputs[i]);
+    free(r->outputs);
+    r->job = NULL;
+    r->outputs = NULL;
+}
+
 static void reply_free(void *user)
 {
     serve_reply_state *r = user;
     if (r->job && r->outputs) count_tokens(r);
-    serve_job_free(r->job);
-    for (uint32_t i = 0; r->outputs && i < r->n_outputs; i++) output_free(&r->outputs[i]);
-    free(r->outputs);
+    outputs_free(r);
     serve_ask_free(&r->ask);
     app_text_free(&r->out);
     free(r);
@@ -618,25 +643,8 @@ static ptrdiff_t read_stream(void *user, char *out, size_t most)
     return (ptrdiff_t)n;
 }
 
-static void reply_whole(serve_reply_state *r)
-{
-    while (!r->error.status && r->n_ended < r->n_outputs) {
-        if (advance(r)) continue;
-        reply_free(r); /* the client is gone, so nobody receives an answer */
-        return;
-    }
-    serve_parts parts = {0};
-    if (r->error.status) {
-        serve_reply_error(r->call, &r->error);
-        reply_free(r);
-        return;
-    }
-    r->dialect->whole(r, &parts);
-    serve_parts_reply(r->call, &parts, reply_free, r);
-}
-
 /* *expected: the caller frees it. */
-static bool submit(serve_reply_state *r, int32_t **expected, serve_error *error)
+static bool submit_expecting(serve_reply_state *r, int32_t **expected, serve_error *error)
 {
     serve_ask *ask = &r->ask;
     aerie_request request = aerie_request_default();
@@ -697,6 +705,48 @@ static bool submit(serve_reply_state *r, int32_t **expected, serve_error *error)
     return ok;
 }
 
+static bool submit(serve_reply_state *r, serve_error *error)
+{
+    int32_t *expected = NULL;
+    const bool ok = submit_expecting(r, &expected, error);
+    aerie_free(expected);
+    return ok;
+}
+
+/* Submits the request a second time; before, the model is loaded again if its device failed. Returns false if the client is
+ * gone. */
+static bool try_again(serve_reply_state *r)
+{
+    serve_model *model = r->ask.model;
+    const uint64_t fingerprint = model->models.info.fingerprint;
+    outputs_free(r);
+    serve_ask_leave(&r->ask); /* a model in use is not unloaded */
+    r->again = r->begun = false;
+    r->n_ended = 0;
+    if (!serve_models_take_again(r->call->server->models, model, r->call, &r->error)) return r->error.status != 499;
+    r->ask.model = model;
+    if (model->models.info.fingerprint == fingerprint) (void)submit(r, &r->error);
+    else serve_fail(&r->error, 500, "model", "the device failed, and meanwhile the file of '%.100s' was replaced", model->name);
+    return true;
+}
+
+static void reply_whole(serve_reply_state *r)
+{
+    while (r->again || (!r->error.status && r->n_ended < r->n_outputs)) {
+        if (r->again ? try_again(r) : advance(r)) continue;
+        reply_free(r); /* the client is gone, so nobody receives an answer */
+        return;
+    }
+    serve_parts parts = {0};
+    if (r->error.status) {
+        serve_reply_error(r->call, &r->error);
+        reply_free(r);
+        return;
+    }
+    r->dialect->whole(r, &parts);
+    serve_parts_reply(r->call, &parts, reply_free, r);
+}
+
 /* Takes ownership of the request. */
 static void answer(serve_call *call, serve_ask *ask, const serve_dialect *dialect)
 {
@@ -717,10 +767,7 @@ static void answer(serve_call *call, serve_ask *ask, const serve_dialect *dialec
     r->created = call->repeat.on ? (double)call->repeat.created : (double)now.tv_sec;
     r->started = app_now();
     snprintf(r->id, sizeof r->id, "%s%s", dialect->prefix, call->id + strlen("req_"));
-    int32_t *expected = NULL;
-    const bool submitted = submit(r, &expected, &error);
-    aerie_free(expected);
-    if (!submitted) {
+    if (!submit(r, &error)) {
         serve_reply_error(call, &error);
         reply_free(r);
     } else if (ask->stream) {

@@ -65,6 +65,8 @@ typedef struct serve_reply_state {
     app_text out;
     size_t n_sent;  /* of out */
     bool begun, over, no_memory;
+    bool again; /* the model failed, and the request is to be submitted again */
+    uint32_t n_tries; /* how often it was, after passes that had begun it */
     bool special; /* the texts of tokens include control tokens (aerie_request.special) */
     serve_error error; /* error of the generation; status 0: none */
     char id[48];

@@ -621,10 +621,16 @@ bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error
     return true;
 }
 
-void serve_ask_free(serve_ask *ask)
+void serve_ask_leave(serve_ask *ask)
 {
     if (ask->model) serve_models_used(ask->server->models, ask->model, ask->keep);
     serve_models_give(ask->server->models, ask->model);
+    ask->model = NULL;
+}
+
+void serve_ask_free(serve_ask *ask)
+{
+    serve_ask_leave(ask);
     aerie_grammar_free(ask->grammar);
     aerie_free(ask->tokens);
     aerie_free(ask->prompt);

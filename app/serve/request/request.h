@@ -95,6 +95,8 @@ bool serve_ask_share(json_t *to, const json_t *from);
 /* Replaces the body by `body`, its form in OpenAI's fields, and takes ownership. ok false: the form could not be made; for lack
  * of memory unless *error says why. */
 bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error);
+/* Releases the model. */
+void serve_ask_leave(serve_ask *ask);
 void serve_ask_free(serve_ask *ask);
 /* Returns false with *error if anything could not be stored: memory is short, or the memory for requests is exhausted. */
 bool serve_ask_kept(const serve_ask *ask, serve_error *error);
