@@ -34,7 +34,6 @@ static bool put_delta(serve_reply_state *r, serve_output *s, json_t *delta, cons
     serve_parts_usage(&out, r);
     if (!finish && !serve_output_tells_timings(s)) serve_parts_text(&out, "}");
     else serve_parts_close(&out, json_pack("{s:o}", "timings", serve_json_timings(r, s)));
-    s->told = true;
     return serve_put_parts(r, s, &out);
 }
 

@@ -35,7 +35,7 @@ typedef struct serve_output {
     app_text ids;     /* int32_t: all tokens of the answer, if the request keeps the context */
     app_text tail;    /* for stop strings: the newest bytes of the tokens, even if they cut a character */
     size_t n_raw, n_certain; /* for stop strings: bytes of all tokens' texts; of these, bytes that are in the answer */
-    bool told, ended; /* a part of it has been sent; it has ended */
+    bool ended;
     bool enough;      /* the only allowed call has ended, so later text is not sent */
     uint32_t n_tokens; /* tokens received so far */
     uint32_t n_reasoning; /* of these, tokens of reasoning, with the tag that ends it */
@@ -100,6 +100,9 @@ typedef bool serve_ask_step(serve_ask *ask, serve_error *error);
  * model and common fields are read already. */
 void serve_reply_run(serve_call *call, serve_kind kind, serve_ask_step *convert, serve_ask_step *read,
                      const serve_dialect *dialect);
+
+/* Counts the tokens for the call's line in the log, also for an answer that was cut off. */
+void serve_count_tokens(serve_reply_state *r);
 
 /* ---- For dialects ------------------------------------------------------------------------------------------------ */
 
