@@ -204,8 +204,6 @@ static int parse_request(request *r, const app_options *o)
     r->settings.pruned = r->pruned.items;
     r->settings.n_pruned = r->pruned.n;
     r->settings.keep_split = o->quantize.keep_split;
-    if (!bad && r->settings.n_pruned && r->settings.keep_split)
-        bad = app_error(APP_USAGE, "--prune-layers and --keep-split cannot be used together");
     r->settings.pure = o->quantize.pure;
     r->settings.leave_output = o->quantize.leave_output;
     r->settings.allow_requantize = o->quantize.allow_requantize;

@@ -180,10 +180,11 @@ static void format_suffix(char out[SUFFIX_BYTES + 1], uint32_t no, uint32_t coun
 static aerie_status open_part(ae_gguf_file *part, const char *path, const split *set, uint32_t i,
                               const ae_gguf_options *how, aerie_error *error)
 {
-    size_t n = strlen(path);
-    char *name = ae_strndup(path, n);
+    const bool given = how->n_parts == set->count;
+    size_t n = strlen(given ? how->parts[i] : path);
+    char *name = ae_strndup(given ? how->parts[i] : path, n);
     if (!name) return ae_fail_memory(error, "a path", n + 1);
-    format_suffix(name + n - SUFFIX_BYTES, i, set->count);
+    if (!given) format_suffix(name + n - SUFFIX_BYTES, i, set->count);
     aerie_error inner = {0};
     split other;
     aerie_status status = parse_path(part, name, how, &inner);
@@ -209,7 +210,7 @@ static aerie_status open_set(ae_gguf *g, ae_gguf_file *given, const split *set, 
     char suffix[SUFFIX_BYTES + 1];
     size_t n = strlen(g->path);
     format_suffix(suffix, set->no, set->count);
-    if (n < SUFFIX_BYTES || memcmp(g->path + n - SUFFIX_BYTES, suffix, SUFFIX_BYTES)) {
+    if (how->n_parts != set->count && (n < SUFFIX_BYTES || memcmp(g->path + n - SUFFIX_BYTES, suffix, SUFFIX_BYTES))) {
         const char *dots, *path = ae_gguf_path_end(g->path, &dots);
         ae_gguf_file_free(given);
         return ae_fail(error, AERIE_ERROR_FORMAT,

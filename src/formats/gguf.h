@@ -66,6 +66,10 @@ typedef struct ae_gguf_options {
     const char *const *overrides; /* [n_overrides] "KEY=TYPE:VALUE": ae_gguf_kv_find and the typed reads return these values
                                    * instead of the file's. ARGUMENT if one cannot be parsed */
     size_t n_overrides;
+    /* [n_parts] the files of a set of that many parts, whose names then need no numbers; path is one of them. NULL: find them
+     * by name */
+    const char *const *parts;
+    uint32_t n_parts;
 } ae_gguf_options;
 
 /* Opens path; if it is any part of a split set ("name-00002-of-00005.gguf"), opens the whole set.

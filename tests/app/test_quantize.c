@@ -338,16 +338,16 @@ static void keys_are_written(void **state)
 
 enum { N_PARTS = 3 };
 
-static void write_part(const ae_gguf *gguf, const char *path, uint16_t part)
+static void write_part(const ae_gguf *gguf, const char *path, uint16_t part, uint16_t n_parts)
 {
     aerie_error error = {0};
     ae_gguf_writer *w = NULL;
-    const size_t n = ae_gguf_n_tensors(gguf), from = n * part / N_PARTS, to = n * (part + 1u) / N_PARTS;
+    const size_t n = ae_gguf_n_tensors(gguf), from = n * part / n_parts, to = n * (part + 1u) / n_parts;
     aerie_status status = ae_gguf_writer_create(&w, path, &error);
     for (size_t i = 0; part == 0 && status == AERIE_OK && i < ae_gguf_n_kv(gguf); i++)
         status = ae_gguf_writer_copy(w, ae_gguf_kv_at(gguf, i), &error);
     if (status == AERIE_OK) status = ae_gguf_writer_u16(w, "split.no", part, &error);
-    if (status == AERIE_OK) status = ae_gguf_writer_u16(w, "split.count", N_PARTS, &error);
+    if (status == AERIE_OK) status = ae_gguf_writer_u16(w, "split.count", n_parts, &error);
     if (status == AERIE_OK) status = ae_gguf_writer_i32(w, "split.tensors.count", (int32_t)n, &error);
     for (size_t i = from; status == AERIE_OK && i < to; i++) {
         const ae_gguf_tensor *t = ae_gguf_tensor_at(gguf, i);
@@ -363,16 +363,16 @@ static void write_part(const ae_gguf *gguf, const char *path, uint16_t part)
     ae_gguf_writer_free(w);
 }
 
-static void split(const char *name)
+static void split(const char *name, uint16_t n_parts)
 {
     char path[256];
     aerie_error error = {0};
     ae_gguf *gguf;
     snprintf(path, sizeof path, "%s/%s", cli_folder, name);
     if (ae_gguf_open(&gguf, path, NULL, &error) != AERIE_OK) fail_msg("%s", error.text);
-    for (uint16_t i = 0; i < N_PARTS; i++) {
-        snprintf(path, sizeof path, "%s/split-%05d-of-%05d.gguf", cli_folder, i + 1, N_PARTS);
-        write_part(gguf, path, i);
+    for (uint16_t i = 0; i < n_parts; i++) {
+        snprintf(path, sizeof path, "%s/split-%05d-of-%05d.gguf", cli_folder, i + 1, n_parts);
+        write_part(gguf, path, i, n_parts);
     }
     ae_gguf_close(gguf);
 }
@@ -393,7 +393,7 @@ static uint64_t n_tensors_in(const char *name)
 static void parts_are_kept(void **state)
 {
     (void)state;
-    split("f32.gguf");
+    split("f32.gguf", N_PARTS);
     cli("$A quantize split-00002-of-00003.gguf kept.gguf Q4_0 --keep-split && test ! -e kept.gguf && "
         "$A quantize split-00001-of-00003.gguf one.gguf Q4_0 -q && test ! -e one-00001-of-00003.gguf && "
         "for f in kept-00002-of-00003.gguf one.gguf; do $A run -m $f -no-cnv -p hello -n 8 --temp 0 --ids -q; done > r && "
@@ -430,8 +430,6 @@ static void layers_are_left_out(void **state)
     cli_refused(2, "layers would be left out", "all ");
     cli("$A quantize f32.gguf o.gguf Q4_0 --prune-layers x");
     cli_refused(2, "--prune-layers takes a list", "'x'");
-    cli("$A quantize f32.gguf o.gguf Q4_0 --prune-layers 0 --keep-split");
-    cli_refused(2, "--prune-layers and --keep-split cannot be used together", "");
     aerie_error error = {0};
     char path[256];
     snprintf(path, sizeof path, "%s/g.gguf", cli_folder);
@@ -447,6 +445,31 @@ static void layers_are_left_out(void **state)
     cli("$A quantize t.gguf o.gguf COPY --prune-layers 1");
     cli_refused(3, "layers of t5, which has an encoder and a decoder, cannot be left out", "");
     cli("test ! -e o.gguf && ! ls | grep part");
+    assert_int_equal(cli_last.status, 0);
+}
+
+/* A part of a split model whose layers are left out goes too; the others are the same model as the single file. */
+static void parts_without_layers(void **state)
+{
+    (void)state;
+    enum { BEFORE = 8 };
+    split("f32.gguf", BEFORE);
+    cli("$A quantize split-00001-of-00008.gguf left.gguf Q8_0 --prune-layers 0 --keep-split");
+    if (cli_last.status) fail_msg("%s", cli_last.err);
+    assert_null(strstr(cli_last.err, "nothing checked"));
+    cli("$A quantize f32.gguf whole.gguf Q8_0 --prune-layers 0 -q && n=$(ls left-*-of-*.gguf | wc -l) && "
+        "test $n -gt 1 && test $n -lt 8 && test $(ls left-*-of-0000$n.gguf | wc -l) = $n && "
+        "for f in left-00002-of-0000$n.gguf whole.gguf; do $A run -m $f -no-cnv -p hello -n 8 --temp 0 --ids -q; done > r && "
+        "test $(wc -l < r) = 2 && test $(sort -u r | wc -l) = 1 && ! ls | grep part");
+    if (cli_last.status) fail_msg("%s%s", cli_last.out, cli_last.err);
+    aerie_error error = {0};
+    char path[256];
+    snprintf(path, sizeof path, "%s/g.gguf", cli_folder);
+    assert_int_equal(mkarch_write(mkarch_find("gemma3"), false, path, &error), AERIE_OK);
+    split("g.gguf", BEFORE);
+    cli("$A quantize split-00001-of-00008.gguf o.gguf COPY --keep-split --prune-layers 0");
+    cli_refused(2, "what layers of gemma3 compute depends on their numbers", "");
+    cli("! ls | grep '^o-\\|part'");
     assert_int_equal(cli_last.status, 0);
 }
 
@@ -621,6 +644,7 @@ int main(void)
         cmocka_unit_test(keys_are_written),
         cmocka_unit_test(parts_are_kept),
         cmocka_unit_test(layers_are_left_out),
+        cmocka_unit_test(parts_without_layers),
         cmocka_unit_test(importance_of_head),
         cmocka_unit_test(perplexity),
         cmocka_unit_test(weights_that_are_too_large),

@@ -133,20 +133,27 @@ static aerie_status compare(const ae_prune *p, const ae_model *before, const ae_
     return AERIE_OK;
 }
 
-aerie_status ae_prune_check(const ae_prune *p, const char *path, const char *new_path, bool *checked, aerie_error *error)
+aerie_status ae_prune_check(const ae_prune *p, const char *path, const char *const *parts, uint32_t n_parts, bool *checked,
+                            aerie_error *error)
 {
     const ae_model_options how = {.no_mmap = true};
+    const ae_gguf_options set = {.index_only = true, .parts = parts, .n_parts = n_parts};
     ae_model *before, *after;
+    ae_gguf *gguf;
     aerie_error why = {0};
     *checked = false;
     if (ae_model_load(&before, path, &how, NULL) != AERIE_OK) return AERIE_OK;
-    aerie_status status = ae_model_load(&after, new_path, &how, &why);
+    aerie_status status = ae_gguf_open(&gguf, parts[0], &set, &why);
+    if (status == AERIE_OK) status = ae_model_bind(&after, gguf, &why);
     if (status == AERIE_OK) {
         status = compare(p, before, after, error);
         ae_model_free(after);
-    } else if (status != AERIE_ERROR_MEMORY) { /* the message names the new file as it is called while it is written */
-        const size_t n = strlen(new_path);
-        const char *text = strncmp(why.text, new_path, n) == 0 && why.text[n] == ':' ? why.text + n + 2 : why.text;
+    } else if (status != AERIE_ERROR_MEMORY) { /* the message may name a new file as it is called while it is written */
+        const char *text = why.text;
+        for (uint32_t i = 0; i < n_parts; i++) {
+            const size_t n = strlen(parts[i]);
+            if (strncmp(why.text, parts[i], n) == 0 && why.text[n] == ':') text = why.text + n + 2;
+        }
         status = ae_fail(error, AERIE_ERROR_ARGUMENT, "what is left would be no model of architecture %s: %.300s", p->arch,
                          text);
     } else if (error) {

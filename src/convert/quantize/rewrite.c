@@ -31,7 +31,7 @@ size_t ae_rewrite_rule_uses(const ae_rewrite *rewrite, size_t i)
 
 uint32_t ae_rewrite_n_files(const ae_rewrite *r)
 {
-    return r->settings.keep_split ? ae_gguf_n_files(r->gguf) : 1;
+    return r->n_writers;
 }
 
 bool ae_rewrite_was_checked(const ae_rewrite *r)
@@ -49,6 +49,7 @@ void ae_rewrite_free(ae_rewrite *r)
     if (!r) return;
     for (uint32_t i = 0; r->writers && i < r->n_writers; i++) ae_gguf_writer_free(r->writers[i]);
     ae_free(r->writers);
+    ae_free(r->part_of);
     ae_arena_free(&r->arena);
     ae_free(r->rule_uses);
     ae_free(r->tensors);
@@ -210,6 +211,21 @@ static aerie_status plan_tensors(ae_rewrite *r, ae_patterns *rules, const ae_rew
     return AERIE_OK;
 }
 
+/* Numbers the new files. The first one has the keys, so it is written even without tensors. */
+static aerie_status plan_parts(ae_rewrite *r, aerie_error *error)
+{
+    const uint32_t n = ae_gguf_n_files(r->gguf);
+    r->n_writers = 1;
+    r->part_of = ae_alloc(n, sizeof *r->part_of);
+    if (!r->part_of) return ae_fail_memory(error, "a plan", n * sizeof *r->part_of);
+    if (!r->settings.keep_split) return AERIE_OK;
+    for (size_t i = 0; i < r->n_tensors; i++) r->part_of[r->tensors[i].from->i_file] = 1;
+    r->part_of[0] = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (r->part_of[i]) r->part_of[i] = r->n_writers++;
+    return AERIE_OK;
+}
+
 aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rewrite_settings *s, aerie_error *error)
 {
     ae_patterns rules = {0};
@@ -236,6 +252,7 @@ aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rew
     for (size_t i = 0; i < s->n_rules && status == AERIE_OK; i++)
         status = ae_patterns_add(&rules, s->rules[i].pattern, strlen(s->rules[i].pattern), error);
     if (status == AERIE_OK) status = plan_tensors(r, &rules, s, error);
+    if (status == AERIE_OK) status = plan_parts(r, error);
     ae_patterns_free(&rules);
     if (status == AERIE_OK) *out = r;
     else ae_rewrite_free(r);
@@ -388,7 +405,7 @@ static aerie_status begin_part(ae_rewrite *r, uint32_t i, const char *path, aeri
         AE_TRY(ae_gguf_writer_u32(r->writer, "general.alignment", ae_gguf_alignment(r->gguf), error));
     AE_TRY(write_split(r, i, error));
     for (size_t k = 0; k < r->n_tensors; k++)
-        if (r->n_writers == 1 || r->tensors[k].from->i_file == i) AE_TRY(describe(r, &r->tensors[k], error));
+        if (r->part_of[r->tensors[k].from->i_file] == i) AE_TRY(describe(r, &r->tensors[k], error));
     return ae_gguf_writer_begin(r->writer, error);
 }
 
@@ -396,7 +413,6 @@ aerie_status ae_rewrite_begin(ae_rewrite *r, const char *path, aerie_error *erro
 {
     static const char end[] = ".gguf";
     size_t n = strlen(path);
-    r->n_writers = ae_rewrite_n_files(r);
     r->writers = ae_alloc(r->n_writers, sizeof *r->writers);
     if (!r->writers) return ae_fail_memory(error, "the writers", r->n_writers * sizeof *r->writers);
     if (r->n_writers == 1) return begin_part(r, 0, path, error);

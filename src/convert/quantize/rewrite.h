@@ -61,10 +61,11 @@ typedef struct ae_rewrite_settings {
     /* Each copy compensates the rounding errors of those before it, so that r copies together are r times as exact as one:
      * always for rows, for columns only if a group is whole blocks. */
     bool copies_carry;
-    const uint32_t *pruned; /* [n_pruned] layers that are left out, ascending; those after them get new numbers. Not with
-                             * keep_split */
+    const uint32_t *pruned; /* [n_pruned] layers that are left out, ascending; those after them get new numbers */
     size_t n_pruned;
-    bool keep_split; /* a split model becomes one of as many parts, each with its tensors */
+    /* A split model becomes one of as many parts, each with its tensors. A part but the first that would have no tensors is not
+     * written; those after it get new numbers. */
+    bool keep_split;
 } ae_rewrite_settings;
 
 ae_rewrite_settings ae_rewrite_settings_default(const ae_mix *mix);

@@ -21,9 +21,10 @@ aerie_status ae_prune_read(ae_prune *p, const ae_gguf *gguf, const uint32_t *out
 bool ae_prune_name(const ae_prune *p, ae_arena *arena, ae_gguf_string *name, bool *failed);
 /* Writes a key that has a number for each layer, or counts layers; *done: it was one of these. */
 aerie_status ae_prune_key(const ae_prune *p, ae_gguf_writer *writer, const ae_gguf_kv *kv, bool *done, aerie_error *error);
-/* Compares the layers that stay with those of the new file. ARGUMENT: they compute something else. *checked: false if the model
- * is of a kind that cannot be loaded here. */
-aerie_status ae_prune_check(const ae_prune *p, const char *path, const char *new_path, bool *checked, aerie_error *error);
+/* Compares the layers that stay with those of the new model, whose files are parts[n_parts]. ARGUMENT: they compute something
+ * else. *checked: false if the model is of a kind that cannot be loaded here. */
+aerie_status ae_prune_check(const ae_prune *p, const char *path, const char *const *parts, uint32_t n_parts, bool *checked,
+                            aerie_error *error);
 
 struct ae_rewrite {
     const ae_gguf *gguf;
@@ -33,8 +34,9 @@ struct ae_rewrite {
     size_t n_tensors;
     size_t *rule_uses; /* [settings.n_rules] */
     uint64_t total;    /* bytes of all tensors as written */
-    ae_gguf_writer **writers; /* [n_writers], by the part of the model that is read */
+    ae_gguf_writer **writers; /* [n_writers], one for each new file */
     uint32_t n_writers;
+    uint32_t *part_of; /* [number of files that are read] the new file that gets the tensors of each */
     ae_gguf_writer *writer; /* of the current tensor */
     ae_prune layers;
     bool checked; /* the layers that stayed were compared */

@@ -220,7 +220,7 @@ static aerie_status do_tensor(running *run, const ae_rewrite_tensor *t, aerie_er
     const ae_gguf_tensor *from = t->from;
     const size_t n_rows = (size_t)(from->ne[1] * from->ne[2] * from->ne[3]), ne0 = (size_t)from->ne[0];
     ae_rewrite *r = run->rewrite;
-    r->writer = r->writers[r->n_writers == 1 ? 0 : from->i_file];
+    r->writer = r->writers[r->part_of[from->i_file]];
     if (ae_rewrite_keeps(t)) return copy_bytes(run, t, error);
     if (t->row_copies > 1 && n_rows == 1) return copy_vector(run, t, error);
     chunk c = {.run = run,
@@ -261,8 +261,15 @@ static aerie_status do_tensor(running *run, const ae_rewrite_tensor *t, aerie_er
 static aerie_status finish(ae_rewrite *r, aerie_error *error)
 {
     for (uint32_t i = 0; i < r->n_writers; i++) AE_TRY(ae_gguf_writer_close(r->writers[i], error));
-    if (r->layers.n)
-        AE_TRY(ae_prune_check(&r->layers, ae_gguf_path(r->gguf), ae_gguf_writer_part(r->writers[0]), &r->checked, error));
+    if (r->layers.n) {
+        const char **parts = ae_alloc(r->n_writers, sizeof *parts);
+        if (!parts) return ae_fail_memory(error, "the names of files", r->n_writers * sizeof *parts);
+        for (uint32_t i = 0; i < r->n_writers; i++) parts[i] = ae_gguf_writer_part(r->writers[i]);
+        const aerie_status status =
+            ae_prune_check(&r->layers, ae_gguf_path(r->gguf), parts, r->n_writers, &r->checked, error);
+        ae_free(parts);
+        AE_TRY(status);
+    }
     for (uint32_t i = 0; i < r->n_writers; i++) AE_TRY(ae_gguf_writer_finish(r->writers[i], error));
     return AERIE_OK;
 }
