@@ -444,6 +444,41 @@ class Basic(unittest.TestCase):
             self.assertIn(field.split("_")[0], a.error)
             self.assertEqual((a.json["error"]["type"], a.json["error"]["param"]), ("invalid_request_error", field))
 
+    def test_a_message_names_the_range_that_is_accepted(self):
+        text = {"prompt": "a", "max_tokens": 1}
+        for path, body, field, low, high, also in (
+                ("/v1/chat/completions", chat("x", max_tokens=1, logprobs=True), "top_logprobs", 0, 20, ()),
+                ("/v1/completions", text, "logprobs", 0, 20, ()),
+                ("/completion", text, "n_probs", 0, 20, ()),
+                ("/v1/completions", text, "n", 1, 3, ()),
+                ("/completion", text, "n_cmpl", 1, 3, ()),
+                ("/v1/chat/completions", chat("x"), "max_tokens", 0, 2**31 - 1, (-1, -2)),
+                ("/v1/completions", {"prompt": "a"}, "max_tokens", 1, 2**31 - 1, (-1, -2)),
+                ("/v1/completions", {"prompt": "a", "echo": True}, "max_tokens", 0, 2**31 - 1, (-1,)),
+                ("/completion", {"prompt": "a"}, "n_predict", 0, 2**31 - 1, (-1,)),
+                ("/completion", {"prompt": "a"}, "max_tokens", 0, 2**31 - 1, (-1,)),
+                ("/v1/messages", chat("x"), "max_tokens", 0, 2**31 - 1, (-1,)),
+                ("/v1/chat/completions", chat("x", max_tokens=1), "reasoning_budget_tokens", 0, 2**31 - 1, (-1,)),
+                ("/v1/chat/completions", chat("x", max_tokens=1), "thinking_budget", 0, 2**31 - 1, (-1,)),
+                ("/v1/completions", text, "mirostat", 0, 2, ()),
+                ("/v1/completions", text, "top_k", -1, 2**31 - 1, ()),
+                ("/v1/embeddings", {"input": "a"}, "dimensions", 1, None, ())):
+            said = self.ask({**body, field: -2**40}, 400, path).error
+            found = re.search(r"from (-?\d+) to (\d+)", said)
+            self.assertTrue(found, said)
+            high = high or int(found.group(2))  # the model's
+            self.assertEqual((int(found.group(1)), int(found.group(2))), (low, high), said)
+            for value in (low, high, *also):
+                self.ask({**body, field: value, "stop": ["e", "t", " "], "seed": 1}, 200, path)
+            for value in (low - 4, high + 1, low + 0.5):
+                said = self.ask({**body, field: value}, 400, path).error
+                self.assertIn(f"'{field}' must be a whole number {found.group()}", said)
+            for value in also:
+                self.assertIn(f"{value}", said)
+        self.assertIn("but not 1", self.ask({**text, "mirostat": 1}, 400, "/v1/completions").error)
+        self.assertIn("negative", self.ask({**text, "seed": 0.5}, 400, "/v1/completions").error)
+        self.ask({"model": "m", "keep_alive": 1e10, "input": "a"}, 200, "/api/embed")
+
     def test_bodies_that_cannot_be_read(self):
         post = self.s.post
         for body in (b"", b"{", b"[]", b"null", b'"x"', b'{"messages": }', b"\xff\xfe", b'{"a":1,"a":2}', b"[" * 100000,

@@ -125,12 +125,12 @@ class Held(unittest.TestCase):
             for path, body, field in asks:
                 a = s.post(path, {**body, field: 21})
                 self.assertEqual(a.status, 400, (path, a.body))
-                self.assertIn("20 at most (--max-logprobs)", a.error)
+                self.assertIn("from 0 to 20 (--max-logprobs)", a.error)
                 self.assertEqual(s.post(path, {**body, field: 20}).status, 501 if path == "/infill" else 200)
         with Server("--max-logprobs", "128") as s:
             for path, body, field in asks[:3]:
                 self.assertEqual(s.post(path, {**body, field: 128}).status, 200)
-                self.assertIn("128 at most", s.post(path, {**body, field: 129}).error)
+                self.assertIn("from 0 to 128 (--max", s.post(path, {**body, field: 129}).error)
 
     def test_beyond_the_limit_is_503_and_small_requests_go_on(self):
         small = {"prompt": "a", "max_tokens": 2, "temperature": 0}

@@ -142,13 +142,8 @@ static void whole(serve_reply_state *r, serve_parts *out)
  * score texts. */
 static bool read_own(serve_ask *ask, serve_error *error)
 {
-    static const char *const names[] = {"max_tokens", "max_completion_tokens", "n_predict"};
-    for (size_t i = 0; i < sizeof names / sizeof *names && json_is_true(json_object_get(ask->body, "echo")); i++) {
-        const json_t *n = json_object_get(ask->body, names[i]);
-        if (!json_is_number(n) || json_number_value(n) != 0) continue;
-        ask->only_prompt = true;
-        if (json_object_set_new(ask->body, names[i], json_integer(1))) return serve_fail_memory(error);
-    }
+    (void)error;
+    ask->may_be_zero = json_is_true(json_object_get(ask->body, "echo"));
     return true;
 }
 

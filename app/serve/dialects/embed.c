@@ -241,11 +241,8 @@ static bool compute(embedding *e)
 /* Reads "dimensions": vectors are cut to their first n_wanted numbers and normalized again. */
 static bool read_dimensions(embedding *e)
 {
-    const uint32_t width = e->ask.model->models.info.n_embd;
-    if (!serve_get_u32(e->ask.body, "dimensions", 1, UINT32_MAX, &e->n_wanted, e->error)) return false;
-    if (e->n_wanted <= width) return true;
-    return serve_fail(e->error, 400, "dimensions", "this model's vectors have %u numbers; 'dimensions' cannot be %u",
-                      (unsigned)width, (unsigned)e->n_wanted);
+    return serve_get_u32(e->ask.body, "dimensions", 1, e->ask.model->models.info.n_embd, " for this model", &e->n_wanted,
+                         e->error);
 }
 
 static void shorten(embedding *e)
@@ -533,7 +530,7 @@ void serve_post_rerank(serve_call *call)
     bool with_documents = false;
     embedding *e = begin(call, &error);
     if (!e) return;
-    if (read_pairs(e, &documents) && serve_get_u32(e->ask.body, "top_n", 1, UINT32_MAX, &n_wanted, &error) &&
+    if (read_pairs(e, &documents) && serve_get_u32(e->ask.body, "top_n", 1, UINT32_MAX, "", &n_wanted, &error) &&
         serve_get_bool(e->ask.body, e->is_tei ? "return_text" : "return_documents", &with_documents, &error) && compute(e) &&
         rank(e)) {
         e->documents = with_documents ? documents : NULL;

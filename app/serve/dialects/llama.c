@@ -256,15 +256,14 @@ static bool read_infill(serve_ask *ask, serve_error *error)
  */
 static bool read_own(serve_ask *ask, serve_error *error)
 {
-    const json_t *fields = NULL, *n = json_object_get(ask->body, "n_predict");
+    const json_t *fields = NULL;
     if (!serve_get_list(ask->body, "response_fields", &fields, error)) return false;
     for (size_t i = 0; i < json_array_size(fields); i++) {
         const json_t *path = json_array_get(fields, i);
         if (!json_is_string(path) || strlen(json_string_value(path)) != json_string_length(path))
             return serve_fail(error, 400, "response_fields", "'response_fields' must be a list of field names");
     }
-    ask->only_prompt = json_is_number(n) && json_number_value(n) == 0;
-    if (ask->only_prompt && json_object_set_new(ask->body, "n_predict", json_integer(1))) return serve_fail_memory(error);
+    ask->may_be_zero = true;
     return true;
 }
 

@@ -469,9 +469,6 @@ static bool messages_convert(serve_ask *ask, serve_error *error)
     if (ok && type && strcmp(type, "disabled") == 0) ok = json_object_set_new(body, "enable_thinking", json_false()) == 0;
     const bool thinks = type && (strcmp(type, "enabled") == 0 || strcmp(type, "adaptive") == 0);
     if (ok && thinks) ok = json_object_set_new(body, "enable_thinking", json_true()) == 0;
-    const json_t *limit = json_object_get(body, "max_tokens"); /* 0: the prompt is computed for the prefix cache, no more */
-    ask->only_prompt = json_is_number(limit) && json_number_value(limit) == 0;
-    if (ok && ask->only_prompt) ok = json_object_set_new(body, "max_tokens", json_integer(1)) == 0;
     json_t *most = (json_t *)serve_get(thinking, "budget_tokens");
     if (ok && most && !json_is_integer(most))
         ok = serve_fail(error, 400, "thinking", "'thinking.budget_tokens' must be a whole number");

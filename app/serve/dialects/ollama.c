@@ -117,8 +117,7 @@ bool serve_ollama_keep(const json_t *body, double *seconds, serve_error *error)
     *seconds = NAN;
     if (!given || json_is_null(given)) return true;
     if (json_is_number(given)) *seconds = json_number_value(given);
-    const bool ok = json_is_number(given) ? fabs(*seconds) <= 1e9
-                                          : json_is_string(given) && read_duration(json_string_value(given), seconds);
+    const bool ok = json_is_number(given) || (json_is_string(given) && read_duration(json_string_value(given), seconds));
     if (!ok)
         return serve_fail(error, 400, "keep_alive",
                           "'keep_alive' must be a number of seconds or a duration such as \"5m\" or \"1h30m\"");

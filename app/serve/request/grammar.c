@@ -177,13 +177,13 @@ bool serve_ask_budget(serve_ask *ask, const json_t *object, serve_error *error)
         const json_t *given = serve_get(object, names[i]);
         uint32_t n = 0;
         if (!given || (json_is_integer(given) && json_integer_value(given) == -1)) continue; /* as the server has it */
-        if (!serve_get_u32(object, names[i], 0, INT32_MAX, &n, error)) return false;
+        if (!serve_get_u32(object, names[i], 0, INT32_MAX, ", or -1 for the server's", &n, error)) return false;
         ask->reasoning_budget = (int32_t)n;
     }
     const json_t *thinking = serve_get(object, "thinking"), *most = json_object_get(thinking, "budget_tokens"); /* as LiteLLM */
     uint32_t n = 0;
     if (most && !json_is_null(most)) {
-        if (!serve_get_u32(thinking, "budget_tokens", 0, INT32_MAX, &n, error)) return false;
+        if (!serve_get_u32(thinking, "budget_tokens", 0, INT32_MAX, "", &n, error)) return false;
         ask->reasoning_budget = (int32_t)n;
     }
     return serve_get_text(object, "reasoning_budget_message", &ask->reasoning_message, error);

@@ -77,15 +77,16 @@ static bool whole(const json_t *v, double *value)
     return json_is_number(v) && *value == floor(*value);
 }
 
-bool serve_get_u32(const json_t *object, const char *field, uint32_t min, uint32_t max, uint32_t *value, serve_error *error)
+bool serve_get_u32(const json_t *object, const char *field, uint32_t min, uint32_t max, const char *note, uint32_t *value,
+                   serve_error *error)
 {
     const json_t *v = serve_get(object, field);
     double number;
     if (!v) return true;
     if (!json_is_number(v)) return wrong_kind(error, field, "a whole number", v);
     if (!whole(v, &number) || number < min || number > max)
-        return serve_fail(error, 400, field, "'%s' must be a whole number from %u to %u; found %.17g", field, (unsigned)min,
-                          (unsigned)max, number);
+        return serve_fail(error, 400, field, "'%s' must be a whole number from %u to %u%s; found %.17g", field,
+                          (unsigned)min, (unsigned)max, note, number);
     *value = (uint32_t)number;
     return true;
 }
@@ -96,6 +97,8 @@ typedef enum field_type {
     FIELD_F32,
     FIELD_I32,
     FIELD_U32,
+    FIELD_ANSWERS, /* uint32_t n; at most --max-n */
+    FIELD_MIROSTAT, /* int32_t; not 1 */
     FIELD_TOKENS, /* uint32_t n_predict: -1 and -2 mean as many as possible */
     FIELD_DRAFTS, /* uint32_t; 0 means none */
     FIELD_SEED,
@@ -113,8 +116,8 @@ typedef struct field_row {
 
 static const field_row rows[] = {
     {"stream", FIELD_BOOL, AT(stream), 0, 0},
-    {"n", FIELD_U32, AT(n), 1, 128}, /* and --max-n */
-    {"n_cmpl", FIELD_U32, AT(n), 1, 128},
+    {"n", FIELD_ANSWERS, AT(n), 1, 128},
+    {"n_cmpl", FIELD_ANSWERS, AT(n), 1, 128},
     {"max_tokens", FIELD_TOKENS, AT(n_predict), 0, INT32_MAX},
     {"max_completion_tokens", FIELD_TOKENS, AT(n_predict), 0, INT32_MAX},
     {"n_predict", FIELD_TOKENS, AT(n_predict), 0, INT32_MAX},
@@ -137,7 +140,7 @@ static const field_row rows[] = {
     {"xtc_threshold", FIELD_F32, AT(sampling.xtc_threshold), 0, 1},
     {"dynatemp_range", FIELD_F32, AT(sampling.dynatemp_range), 0, 1000},
     {"dynatemp_exponent", FIELD_F32, AT(sampling.dynatemp_exponent), 0, 1000},
-    {"mirostat", FIELD_I32, AT(sampling.mirostat), 0, 2},
+    {"mirostat", FIELD_MIROSTAT, AT(sampling.mirostat), 0, 2},
     {"mirostat_tau", FIELD_F32, AT(sampling.mirostat_tau), 0, 1000},
     {"mirostat_eta", FIELD_F32, AT(sampling.mirostat_eta), 0, 1000},
     {"min_keep", FIELD_U32, AT(sampling.min_keep), 0, INT32_MAX},
@@ -168,14 +171,19 @@ static bool set_seed(serve_ask *ask, const json_t *v, const char *field, serve_e
     }
     if (whole(v, &number) && number < 0 && number >= INT64_MIN) return true; /* a random one */
     if (!whole(v, &number) || number < 0 || number >= 0x1p64)
-        return serve_fail(error, 400, field, "'%s' must be a whole number from 0 to 2^64 - 1, or -1", field);
+        return serve_fail(error, 400, field, "'%s' must be a whole number from -2^63 to 2^64 - 1 (negative: a random one)",
+                          field);
     ask->seed = (uint64_t)number;
     ask->seeded = true;
     return true;
 }
 
-static bool set_row(serve_ask *ask, const field_row *row, const json_t *v, const char *field, serve_error *error)
+static bool set_row(serve_ask *ask, const field_row *row, const json_t *v, serve_error *error)
 {
+    static const char *const notes[FIELD_BOOL] = {
+        [FIELD_F32] = "", [FIELD_I32] = "", [FIELD_U32] = "", [FIELD_ANSWERS] = " (--max-n)", [FIELD_MIROSTAT] = ", but not 1",
+        [FIELD_TOKENS] = ", or -1 or -2 for as many as fit", [FIELD_DRAFTS] = ""};
+    const char *field = row->name;
     void *place = (char *)ask + row->offset;
     double x;
     if (row->type == FIELD_SEED) return set_seed(ask, v, field, error);
@@ -190,29 +198,20 @@ static bool set_row(serve_ask *ask, const field_row *row, const json_t *v, const
         *(uint32_t *)place = 0;
         return true;
     }
-    const bool fits = x >= row->min && x <= row->max && (row->type == FIELD_F32 || x == floor(x));
-    if (!fits)
-        return serve_fail(error, 400, field, "'%s' must be %s from %g to %.10g; found %.17g", field,
-                          row->type == FIELD_F32 ? "a number" : "a whole number", row->min, row->max, x);
-    if (row->type == FIELD_TOKENS && x == 0 && ask->kind == SERVE_KIND_CHAT) { /* the prompt alone, for the prefix cache */
+    double min = row->min, max = row->max;
+    if (row->type == FIELD_ANSWERS) max = ask->server->o->max_n;
+    if (row->type == FIELD_TOKENS && ask->kind != SERVE_KIND_CHAT && !ask->may_be_zero) min = 1;
+    if (!(x >= min && x <= max) || (row->type != FIELD_F32 && x != floor(x)) || (row->type == FIELD_MIROSTAT && x == 1))
+        return serve_fail(error, 400, field, "'%s' must be %s from %g to %.10g%s; found %.17g", field,
+                          row->type == FIELD_F32 ? "a number" : "a whole number", min, max, notes[row->type], x);
+    if (row->type == FIELD_TOKENS && x == 0) { /* the prompt alone, for the prefix cache */
         ask->only_prompt = true;
         x = 1;
     }
-    if (row->type == FIELD_TOKENS && x == 0)
-        return serve_fail(error, 400, field, "'%s' must be a whole number from 1, or -1; found 0", field);
     if (row->type == FIELD_DRAFTS && x == 0) ask->no_drafts = true;
     if (row->type == FIELD_F32) *(float *)place = (float)x;
-    else if (row->type == FIELD_I32) *(int32_t *)place = (int32_t)x;
+    else if (row->type == FIELD_I32 || row->type == FIELD_MIROSTAT) *(int32_t *)place = (int32_t)x;
     else *(uint32_t *)place = (uint32_t)x;
-    return true;
-}
-
-/* Reads a field as if it were called `as`, which is its name elsewhere. Returns false if its type or range is wrong. */
-static bool ask_field(serve_ask *ask, const json_t *object, const char *field, const char *as, serve_error *error)
-{
-    const json_t *v = serve_get(object, field);
-    for (size_t i = 0; v && i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].name, as) == 0) return set_row(ask, &rows[i], v, field, error);
     return true;
 }
 
@@ -401,14 +400,7 @@ static bool check_unsupported(const json_t *object, serve_kind kind, serve_error
 
 static bool read_n_top(serve_ask *ask, const json_t *object, const char *field, serve_error *error)
 {
-    const uint32_t most = ask->server->o->max_logprobs;
-    uint32_t n = ask->n_top;
-    if (!serve_get_u32(object, field, 0, UINT32_MAX, &n, error)) return false;
-    if (n > most)
-        return serve_fail(error, 400, field, "'%s' may be %u at most (--max-logprobs); found %u", field, (unsigned)most,
-                          (unsigned)n);
-    ask->n_top = n;
-    return true;
+    return serve_get_u32(object, field, 0, ask->server->o->max_logprobs, " (--max-logprobs)", &ask->n_top, error);
 }
 
 /* Reads "logprobs": true with "top_logprobs" in chats, a number in completions; and llama.cpp's "n_probs". */
@@ -460,13 +452,11 @@ static bool read_reasoning(serve_ask *ask, serve_error *error)
 bool serve_ask_fields(serve_ask *ask, serve_error *error)
 {
     const json_t *body = ask->body;
-    const serve_server *server = ask->server;
     if (!check_unsupported(body, ask->kind, error) || !serve_ask_lora(ask, error)) return false;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (!ask_field(ask, body, rows[i].name, rows[i].name, error)) return false;
-    if (ask->n > server->o->max_n)
-        return serve_fail(error, 400, "n", "'n' may be %u at most (--max-n); found %u", (unsigned)server->o->max_n,
-                          (unsigned)ask->n);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const json_t *v = serve_get(body, rows[i].name);
+        if (v && !set_row(ask, &rows[i], v, error)) return false;
+    }
     if (!read_stream_options(ask, error) || !read_reasoning(ask, error) || !read_logprobs(ask, body, error)) return false;
     if (!ask_stops(ask, serve_get(body, "stop"), "stop", error) || !read_bias(ask, serve_get(body, "logit_bias"), error))
         return false;

@@ -31,6 +31,7 @@ typedef struct serve_ask {
     bool return_tokens;
     bool keeps_context; /* the tokens of prompt and answer are part of the answer (ollama_prompt.c) */
     bool only_prompt; /* the prompt is only evaluated, without an answer */
+    bool may_be_zero; /* n_predict 0 is possible, and means only_prompt; always in a chat */
     uint32_t n, n_predict, n_top; /* n_predict 0: as much as fits */
     bool no_drafts; /* what the request allows of speculation, as in aerie_request */
     uint32_t draft_max, draft_min;
@@ -128,7 +129,9 @@ bool serve_get_bool(const json_t *object, const char *field, bool *value, serve_
 bool serve_get_text(const json_t *object, const char *field, const char **value, serve_error *error);
 bool serve_get_list(const json_t *object, const char *field, const json_t **value, serve_error *error);
 bool serve_get_object(const json_t *object, const char *field, const json_t **value, serve_error *error);
-bool serve_get_u32(const json_t *object, const char *field, uint32_t min, uint32_t max, uint32_t *value, serve_error *error);
+/* note: ends the message's range, such as " (--max-logprobs)"; "": nothing. */
+bool serve_get_u32(const json_t *object, const char *field, uint32_t min, uint32_t max, const char *note, uint32_t *value,
+                   serve_error *error);
 
 /* ---- tools.c ------------------------------------------------------------------------------------------------- */
 
