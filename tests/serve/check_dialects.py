@@ -476,8 +476,16 @@ class Slots(unittest.TestCase):
             again = s.post("/v1/completions", prompt).json
             self.assertEqual(again["choices"], first["choices"])
             self.assertGreater(again["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+            n = s.post("/slots/0?action=save", {"filename": "more"}).json["n_saved"]
+            for body, erased in ((b"", n), (b"{}", 0)):
+                a = s.call("POST", "/slots/0?action=erase", body)
+                self.assertEqual((a.status, a.json), (200, {"id_slot": 0, "n_erased": erased}), a.body)
+            self.assertIn("nothing to save", s.post("/slots/0?action=save", {"filename": "none"}).error)
+            self.assertEqual(s.post("/v1/completions", prompt).json["choices"], first["choices"])
+            self.assertEqual(s.call("POST", "/slots/1?action=erase").status, 404)
         with Server() as s:
-            self.assertEqual(s.post("/slots/0?action=save", {"filename": "x"}).status, 501)
+            for action in ("save", "erase"):
+                self.assertEqual(s.post(f"/slots/0?action={action}", {"filename": "x"}).status, 501)
 
     def test_a_running_answer_is_saved(self):
         folder = os.path.join(rig.FOLDER, "running")
@@ -490,7 +498,9 @@ class Slots(unittest.TestCase):
             while not s.get("/slots").json[0]["is_processing"] and not answers:
                 pass
             a = s.post("/slots/0?action=save", {"filename": "x"})
+            erased = s.call("POST", "/slots/0?action=erase").json["n_erased"]  # once the answer has ended
             t.join()
+            self.assertGreaterEqual(erased, 1500)
             self.assertEqual(a.status, 200, a.body)
             self.assertEqual(s.post("/v1/completions", body).json["choices"], answers[0]["choices"])
 

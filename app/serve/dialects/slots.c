@@ -1,4 +1,4 @@
-/* slots.c - lists the slots, and saves sequences to files and restores them (/slots). */
+/* slots.c - lists the slots, saves their sequences to files, restores them and forgets them (/slots). */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "aerie_extra.h"
@@ -77,7 +78,7 @@ void serve_get_slots(serve_call *call)
 
 /* ---- Files ------------------------------------------------------------------------------------------------------------- */
 
-/* A save or restore on the stepping thread, and its result. */
+/* A save, restore or erasure on the stepping thread, and its result. */
 typedef struct errand {
     serve_model *model;
     uint32_t slot;
@@ -87,6 +88,7 @@ typedef struct errand {
     aerie_status status;
     aerie_error why;
     bool empty; /* the slot has nothing to save */
+    bool busy;  /* a request runs in the slot, so nothing was erased */
 } errand;
 
 /* Saves a running request in its current state, or from an idle slot that part of its last sequence that is still in the KV
@@ -136,6 +138,24 @@ static void restore(aerie_session *session, void *user)
     }
     pthread_mutex_unlock(&e->model->lock);
     free(own);
+}
+
+/* Forgets the last sequence of an idle slot. What the KV cache holds of it stays, since it is shared by prefix. */
+static void erase(aerie_session *session, void *user)
+{
+    errand *e = user;
+    (void)session;
+    pthread_mutex_lock(&e->model->lock);
+    serve_engine_note_slots(e->model);
+    serve_slot *slot = &e->model->slots[e->slot];
+    e->busy = slot->running && slot->running->scope == e->scope;
+    if (!slot->running && slot->tokens && slot->scope == e->scope) {
+        e->n_tokens = slot->n_tokens;
+        free(slot->tokens);
+        slot->tokens = NULL;
+        slot->n_tokens = 0;
+    }
+    pthread_mutex_unlock(&e->model->lock);
 }
 
 /* Writes the path of a file in --slot-save-path. The request's name must not contain a path. Each scope has its own folder
@@ -240,20 +260,50 @@ static json_t *restore_slot(const serve_ask *ask, uint32_t slot, const char *nam
                      (app_now() - start) * 1e3);
 }
 
-static json_t *act(const serve_call *call, serve_ask *ask, serve_error *error)
+/* Waits until the slot is idle, as llama.cpp's server does. */
+static json_t *erase_slot(serve_call *call, const serve_ask *ask, uint32_t slot, serve_error *error)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    errand e = {.model = ask->model, .slot = slot, .scope = ask->scope};
+    sem_post(call->work); /* let other requests be read meanwhile */
+    do {
+        if (e.busy) nanosleep(&pause, NULL);
+        serve_engine_do(ask->model, erase, &e);
+    } while (e.busy && !serve_call_gone(call));
+    sem_wait(call->work);
+    if (e.busy) {
+        serve_fail(error, 499, "", "the client is gone");
+        return NULL;
+    }
+    return json_pack("{s:i, s:I}", "id_slot", (int)slot, "n_erased", (json_int_t)e.n_tokens);
+}
+
+static json_t *act(serve_call *call, serve_ask *ask, serve_error *error)
 {
     char path[4096], *end;
     const char *action = serve_call_query(call, "action"), *name = NULL, *number = call->path + strlen("/slots/");
     const unsigned long slot = strtoul(number, &end, 10);
-    const bool saves = action && strcmp(action, "save") == 0;
+    const bool saves = action && strcmp(action, "save") == 0, erases = action && strcmp(action, "erase") == 0;
     if (*end || *number < '0' || *number > '9' || slot >= ask->model->n_seqs)
         serve_fail(error, 404, "", "there are slots 0 to %u; found '%.40s'", (unsigned)ask->model->n_seqs - 1, number);
-    else if (!saves && (!action || strcmp(action, "restore")))
-        serve_fail(error, 400, "", "?action= must be save or restore; found '%.40s'", action ? action : "");
+    else if (!saves && !erases && (!action || strcmp(action, "restore")))
+        serve_fail(error, 400, "", "?action= must be save, restore or erase; found '%.40s'", action ? action : "");
+    else if (erases)
+        return erase_slot(call, ask, (uint32_t)slot, error);
     else if (serve_get_text(ask->body, "filename", &name, error) && path_of(call, ask->scope, saves, name, path, error))
         return saves ? save_slot(ask, (uint32_t)slot, name, path, error)
                      : restore_slot(ask, (uint32_t)slot, name, path, error);
     return NULL;
+}
+
+/* Erasing needs no body. */
+static bool give_body(serve_call *call, serve_error *error)
+{
+    const char *action = serve_call_query(call, "action");
+    if (call->body.n || !action || strcmp(action, "erase")) return true;
+    if (app_text_add(&call->body, "{}", 2) && serve_use_add(&call->use, call->body.capacity)) return true;
+    app_text_free(&call->body);
+    return serve_fail_memory(error);
 }
 
 void serve_post_slot(serve_call *call)
@@ -262,13 +312,13 @@ void serve_post_slot(serve_call *call)
     serve_error error = {0};
     json_t *json = NULL;
     if (!call->server->o->slot_save_path) {
-        serve_fail(&error, 501, "", "slots cannot be saved or restored: the server was started without --slot-save-path");
+        serve_fail(&error, 501, "", "slots cannot be saved, restored or erased: the server was started without --slot-save-path");
         serve_reply_error(call, &error);
         return;
     }
     const char *name = serve_call_query(call, "model"); /* as for the other actions on a model, if the body names none */
     sem_wait(call->work);
-    bool ok = serve_ask_read(&ask, call, &error);
+    bool ok = give_body(call, &error) && serve_ask_read(&ask, call, &error);
     if (ok && name && !serve_get(ask.body, "model"))
         ok = !json_object_set_new(ask.body, "model", app_json_text(name, strlen(name))) || serve_fail_memory(&error);
     if (ok && serve_ask_model(&ask, &error) && serve_model_generates(ask.model, &error)) json = act(call, &ask, &error);
