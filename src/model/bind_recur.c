@@ -146,15 +146,11 @@ static aerie_status bind_delta(ae_binder *b, uint32_t i, const ae_hparams *h, ae
 {
     const ae_recur_hparams *r = &h->recur;
     const uint32_t e = h->n_embd, values = r->n_heads * r->value_dim;
-    ae_tensor_ref old;
-    AE_TRY(ae_bind_layer(b, i, "ssm_in.weight", false, r->n_channels + values, e, &old));
-    if (old)
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: tensor blk.%u.ssm_in.weight: the projections of queries, keys, values and gates are fused, as in "
-                       "files of 2025; convert the model again",
-                       ae_gguf_path(b->gguf), i);
-    AE_TRY(ae_bind_layer(b, i, "attn_qkv.weight", true, r->n_channels, e, &l->in));
-    AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", true, values, e, &l->gate));
+    ae_tensor_ref fused = NULL; /* as in Qwen3-Next's files of 2025; tiled heads would need another order */
+    if (!r->tiled) AE_TRY(ae_bind_layer(b, i, "ssm_in.weight", false, r->n_channels + values, e, &fused));
+    AE_TRY(ae_bind_layer(b, i, "attn_qkv.weight", !fused, r->n_channels, e, &l->in));
+    if (l->in) AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", true, values, e, &l->gate)); /* it counts where both are given */
+    else l->in = l->gate = fused;
     AE_TRY(ae_bind_layer(b, i, "ssm_ba.weight", false, 2 * r->n_heads, e, &l->beta_alpha));
     if (!l->beta_alpha) {
         AE_TRY(ae_bind_layer(b, i, "ssm_beta.weight", true, r->n_heads, e, &l->beta));

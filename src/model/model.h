@@ -435,7 +435,7 @@ typedef struct ae_recur_layer {
     /* DELTA [C, n_embd] q, k, v; MAMBA2 [V + C + H, n_embd] z, x, B, C, dt; SHORTCONV [3 C, n_embd] B, C, X; MAMBA1 [2 V,
      * n_embd] x, z; PLAMO2 [2 V, n_embd] z and x of each head. NULL: the layer is not recurrent */
     ae_tensor_ref in;
-    ae_tensor_ref gate;        /* DELTA [V, n_embd] z; KDA [V, value_dim or n_embd] */
+    ae_tensor_ref gate;        /* DELTA [V, n_embd] z, or `in` again: q, k, v, z of each group; KDA [V, value_dim or n_embd] */
     ae_tensor_ref alpha, beta; /* DELTA [H, n_embd] x 2; KDA [V, value_dim or n_embd], [H, n_embd] */
     ae_tensor_ref beta_alpha;  /* instead of both, [2 H, n_embd]: for each group the beta of its heads, then their alpha */
     ae_tensor_ref conv;        /* [C, n_taps] */

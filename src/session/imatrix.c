@@ -50,12 +50,15 @@ static bool counts(const ae_part *p, const aerie_imatrix_params *params, uint32_
     if (!p->tensor || !(p->use & AE_WEIGHT_MATMUL) || p->transposed) return false;
     const ae_gguf_string name = p->tensor->name;
     const uint64_t n_rows = (uint64_t)p->tensor->ne[1];
+    uint64_t lowest = p->n_runs ? UINT64_MAX : 0; /* the fused projection's first part has the first row, its second has not */
+    for (uint32_t i = 0; i < p->n_runs; i++) lowest = p->runs[i].first < lowest ? p->runs[i].first : lowest;
+    const uint64_t first = p->first + lowest;
     const bool inside = name.n >= 4 && !memcmp(name.data, layer, 4);
     const bool output = ae_mix_name_is(name, "output.weight") || ae_mix_name_is(name, "token_embd.weight");
-    if (p->first % n_rows || (output && !params->output && !params->head) ||
+    if (first % n_rows || (output && !params->output && !params->head) ||
         (!inside && !output && !params->head))
         return false;
-    *matrix = (uint32_t)(p->first / n_rows);
+    *matrix = (uint32_t)(first / n_rows);
     return true;
 }
 

@@ -413,6 +413,26 @@ static void parts_are_kept(void **state)
     assert_int_equal(cli_last.status, 0);
 }
 
+/* One tensor that two products use: it is counted once, and can be quantized. */
+static void fused_projections(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    char path[256];
+    snprintf(path, sizeof path, "%s/fused.gguf", cli_folder);
+    assert_int_equal(mkarch_write(mkarch_find("qwen3next-fused"), false, path, &error), AERIE_OK);
+    cli("$A imatrix -m fused.gguf -f text.txt -c 32 --chunks 2 -o fused.dat");
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.out, "up to 64 rows each"));
+    cli("$A quantize fused.gguf o.gguf Q8_0 --imatrix fused.dat -q && $A inspect o.gguf --tensors && "
+        "$A run -m o.gguf -no-cnv -p hello -n 4 --temp 0 --ids -q && rm o.gguf");
+    assert_int_equal(cli_last.status, 0);
+    const char *line = strstr(cli_last.out, "blk.0.ssm_in.weight");
+    assert_non_null(line);
+    while (line > cli_last.out && line[-1] != '\n') line--;
+    assert_non_null(strstr(line, "Q8_0"));
+}
+
 /* Layers that are left out: their tensors and entries of lists go, later ones get new numbers, and the model runs. */
 static void layers_are_left_out(void **state)
 {
@@ -643,6 +663,7 @@ int main(void)
         cmocka_unit_test(rules_from_a_file),
         cmocka_unit_test(keys_are_written),
         cmocka_unit_test(parts_are_kept),
+        cmocka_unit_test(fused_projections),
         cmocka_unit_test(layers_are_left_out),
         cmocka_unit_test(parts_without_layers),
         cmocka_unit_test(importance_of_head),

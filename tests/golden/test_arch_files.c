@@ -1,5 +1,5 @@
-/* test_arch_files.c - ".scale" beside every weight of a tiny model of every architecture, tensors that nothing reads, and keys
- * without effect.
+/* test_arch_files.c - ".scale" beside every weight of a tiny model of every architecture, tensors that nothing reads, keys
+ * without effect, and projections that are fused.
  *
  * Weights divided by powers of two, with these as scales beside them, give the same function, to the bit: a scale that is not
  * read, or read twice, changes it.
@@ -246,9 +246,75 @@ static void test_keys_that_say_nothing(void **state)
     assert_int_equal(n_bad, 0);
 }
 
+/* ---- Projections that are fused ----------------------------------------------------------------------------------- */
+
+enum { GROUPS = 3, HEAD = 32, PER_GROUP = 2, GROUP = 2 * HEAD + 2 * PER_GROUP * HEAD, PROJECTED = GROUPS * GROUP };
+
+/* The row of ssm_in that is row i of attn_qkv, or of attn_gate after it. */
+static size_t fused_row(size_t i)
+{
+    static const size_t of_group[] = {HEAD, HEAD, PER_GROUP * HEAD, PER_GROUP * HEAD};
+    size_t part = 0, begin = 0;
+    for (; i >= GROUPS * of_group[part]; part++) i -= GROUPS * of_group[part], begin += of_group[part];
+    return i / of_group[part] * GROUP + begin + i % of_group[part];
+}
+
+/* Writes the tensors' descriptions, or their data: ssm_in as attn_qkv and attn_gate. */
+static void write_parted(const ae_gguf *in, ae_gguf_writer *out, bool data)
+{
+    aerie_error error = {0};
+    for (size_t i = 0; i < ae_gguf_n_tensors(in); i++) {
+        const ae_gguf_tensor *t = ae_gguf_tensor_at(in, i);
+        const char *part = t->name.n > 5 ? memchr(t->name.data + 4, '.', t->name.n - 4) : NULL;
+        const bool fused = part && !strncmp(part, ".ssm_in.", 8);
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.data);
+        if (!fused) {
+            if (data) need(ae_gguf_writer_data(out, t->data, t->bytes, &error), &error);
+            else need(ae_gguf_writer_tensor(out, name, t->type, t->n_dims, t->ne, &error), &error);
+            continue;
+        }
+        assert_int_equal(t->ne[1], PROJECTED);
+        const size_t row = t->bytes / PROJECTED;
+        for (size_t k = 0; data && k < PROJECTED; k++)
+            need(ae_gguf_writer_data(out, (const uint8_t *)t->data + fused_row(k) * row, row, &error), &error);
+        for (int k = 0; !data && k < 2; k++) {
+            const int64_t ne[2] = {t->ne[0], k ? GROUPS * PER_GROUP * HEAD : PROJECTED - GROUPS * PER_GROUP * HEAD};
+            snprintf(name, sizeof name, "%.*s.%s", (int)(part - t->name.data), t->name.data, k ? "attn_gate.weight"
+                                                                                               : "attn_qkv.weight");
+            need(ae_gguf_writer_tensor(out, name, t->type, 2, ne, &error), &error);
+        }
+    }
+}
+
+/* Qwen3-Next's projections as in files of 2025, and as two tensors: the same function, to the bit. */
+static void test_fused_projections(void **state)
+{
+    static float fused[ROWS][MKARCH_VOCAB], parted[ROWS][MKARCH_VOCAB];
+    aerie_error error = {0};
+    ae_gguf *in;
+    ae_gguf_writer *out;
+    (void)state;
+    need(mkarch_write(mkarch_find("qwen3next-fused"), true, path_of("m"), &error), &error);
+    need(ae_gguf_open(&in, path_of("m"), NULL, &error), &error);
+    need(ae_gguf_writer_create(&out, path_of("s"), &error), &error);
+    for (size_t i = 0; i < ae_gguf_n_kv(in); i++) need(ae_gguf_writer_copy(out, ae_gguf_kv_at(in, i), &error), &error);
+    write_parted(in, out, false);
+    need(ae_gguf_writer_begin(out, &error), &error);
+    write_parted(in, out, true);
+    need(ae_gguf_writer_finish(out, &error), &error);
+    ae_gguf_writer_free(out);
+    ae_gguf_close(in);
+    logits_of(path_of("m"), ROWS, fused);
+    logits_of(path_of("s"), 7, parted);
+    assert_memory_equal(fused, parted, sizeof fused);
+    unlink(path_of("m")), unlink(path_of("s"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_weight), cmocka_unit_test(test_tied_output),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fused_projections),
+                                       cmocka_unit_test(test_every_weight), cmocka_unit_test(test_tied_output),
                                        cmocka_unit_test(test_unread), cmocka_unit_test(test_scales_of_repetitions),
                                        cmocka_unit_test(test_keys_that_say_nothing), cmocka_unit_test(test_scales_are_finite)};
     return cmocka_run_group_tests(tests, make_folder, drop_folder);

@@ -309,6 +309,7 @@ static void test_models_of_other_kinds(void **state)
         {"glm4", NULL},
         {"qwen35", "attn_q. attn_k. attn_v. attn_qkv attn_gate attn_output ssm_out ffn_up ffn_down ssm_alpha ssm_beta"},
         {"granitehybrid-moe", "attn_q. attn_output ssm_in ssm_out"},
+        {"qwen3next-fused", "attn_q. ssm_in ssm_ba ssm_out"},
         {"lfm2", "in_proj out_proj ffn_gate attn_v"},
         {"deepseek2", "attn_q_a attn_q_b attn_kv_a_mqa attn_output"},
         {"llama-moe", "attn_q. attn_k. attn_v. attn_output output"},

@@ -652,12 +652,11 @@ static bool walk(const char *arch, ae_kv_type type, bool adapts, int every)
  * stream, with a shared one; temperatures; parallel blocks; gates; rows of pictures for the first layers; choices by an index;
  * several streams, with compressed rows, and two of stacks that share weights; banked rows; adapters that tokens choose; a
  * source; a memory of n-grams; token shifts. */
-static const char *const kinds[] = {"llama",     "gemma3",    "gemma4", "qwen3moe", "gemma4-moe",     "deepseek2",
-                                    "qwen35moe", "qwen3next", "mamba2", "lfm2",     "nemotron_h_moe", "granitehybrid-moe",
-                                    "falcon-h1", "mamba",     "plamo2", "gpt-oss",  "kimi-linear",    "mistral3",
-                                    "command-r", "olmo2",    "qwen3vl", "minimax-m3",     "deepseek4",
-                                    "hrm_text",  "kimi-k3",  "t5",      "graniteswitch",  "qwen4exp",
-                                    "rwkv6",     "rwkv7",    "arwkv7"};
+static const char *const kinds[] = {
+    "llama", "gemma3", "gemma4", "qwen3moe", "gemma4-moe", "deepseek2", "qwen35moe", "qwen3next-fused", "mamba2", "lfm2",
+    "nemotron_h_moe", "granitehybrid-moe", "falcon-h1", "mamba", "plamo2", "gpt-oss", "kimi-linear", "mistral3", "command-r",
+    "olmo2", "qwen3vl", "minimax-m3", "deepseek4", "hrm_text", "kimi-k3", "t5", "graniteswitch", "qwen4exp", "rwkv6", "rwkv7",
+    "arwkv7"};
 
 static void test_kinds(void **state)
 {

@@ -21,7 +21,7 @@
 #include "mkarch.h"
 #include "mkmodel.h"
 
-static const char *const names[] = {"qwen35", "qwen3next", "nemotron_h", "granitehybrid-moe", "lfm2"};
+static const char *const names[] = {"qwen35", "qwen3next-fused", "nemotron_h", "granitehybrid-moe", "lfm2"};
 #define N_NAMES (sizeof names / sizeof names[0])
 
 #define SKIP (AE_TEST_EVERY > 4 ? 2 : 1) /* of models, seeds: every other one where tests run slowly */

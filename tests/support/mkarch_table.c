@@ -380,6 +380,12 @@ const mkarch_spec mkarch_specs[] = {
      ROWS(64, 96) RMS HEADS(4, 2, 32) ROPE(8, 10000) "u full_attention_interval 3\n" SSM(4, 512, 128, 4, 2)
          EXPERTS(8, 3, 32) "u expert_shared_feed_forward_length 48\n",
      EMBED OUTPUT QWEN35_NORMS QWEN35_ATTENTION("a") DELTA("l", 1024, 512, 128) "l ssm_ba w 64 8\n" QWEN35_MOE("*")},
+    /* as in files of 2025 */
+    {"qwen3next-fused", "qwen3next", "llal",
+     ROWS(64, 96) RMS HEADS(4, 2, 32) ROPE(8, 10000) "u full_attention_interval 3\n" SSM(4, 192, 32, 6, 3)
+         EXPERTS(8, 3, 32) "u expert_shared_feed_forward_length 48\n",
+     EMBED OUTPUT QWEN35_NORMS QWEN35_ATTENTION("a") "l ssm_in w 64 576\nl ssm_ba w 64 12\nl ssm_conv1d c 4 384\n"
+     "l ssm_dt.bias s 6\nl ssm_a. a 6\nl ssm_norm n 32\nl ssm_out w 192 64\n" QWEN35_MOE("*")},
     {"qwen3next-mtp", "qwen3next", "llallaM",
      ROWS(64, 96) RMS HEADS(4, 2, 32) ROPE(8, 10000) "u full_attention_interval 3\nu nextn_predict_layers 1\n"
          SSM(4, 128, 32, 4, 2) EXPERTS(8, 3, 32) "u expert_shared_feed_forward_length 48\n",

@@ -1,6 +1,7 @@
 /* net.c - which tensor of a model becomes which weight of its network (net.h). parts.c places the weights, fill.c fills
  * them. */
 #include "engine/weights/net.h"
+#include "engine/weights/order.h"
 
 /* Adds rows [first, first + n) of each matrix of a stack. */
 static void add_experts(ae_parts *parts, uint32_t n_experts, ae_tensor_ref tensor, uint32_t first, uint32_t n,
@@ -26,7 +27,7 @@ typedef struct cut {
     range q, k, v, q_head, q_norm, k_norm, heads, ff, gate, embd; /* gate: of w_gate */
     range expert_ff, shared_ff, expert_out, latent_out, inner_bias, out_bias; /* the last two: biases of all experts */
     range recur_out, index_q, index_k; /* with index.late, in an order of their own */
-    range by_part;             /* LIGHTNING: the rows of its fused projection, in an order of their own */
+    range by_part, by_gate;    /* the rows of `in` and `gate` in a fused projection, in an order of their own */
     const ae_recur_cut *recur; /* NULL: the rank has the whole recurrent mixer */
 } cut;
 
@@ -233,6 +234,7 @@ static bool is_of_recur(const ae_net_layer *to, const void *field)
 static range rows_of(const cut *c, const ae_net_layer *to, ae_weight *const *field)
 {
     if (field == &to->recur.in && c->by_part.some) return c->by_part;
+    if (field == &to->recur.gate && c->by_gate.some) return c->by_gate;
     if (field == &to->recur.out) return c->recur_out;
     if (is_of_recur(to, field)) return c->recur ? rows_of_recur(c->recur, &to->recur, field) : (range){0};
     if (field == &to->s_gate || field == &to->s_up) return c->shared_ff;
@@ -515,7 +517,12 @@ static void list_layer(ae_net *net, uint32_t i)
     cut mixer = cut_mixer(net->ranks, i);
     const cut ffn = cut_ffn(h, net->ranks, i);
     if (net->by_index) mixer.index_q = of_list(net->by_index, 2 * h->index.n_heads), mixer.index_k = of_list(net->by_index, 2);
-    if (from->recur.rates) mixer.by_part = of_list(net->by_part, 3 * h->recur.n_heads);
+    const ae_recur_hparams *r = mixer.recur ? &mixer.recur->own : &h->recur;
+    if (from->recur.rates) mixer.by_part = of_list(net->by_part, 3 * r->n_heads);
+    if (ae_order_has_gate(&from->recur) && r->n_groups) {
+        mixer.by_part = of_list(net->by_part, 3 * r->n_groups);
+        mixer.by_gate = of_list(net->by_part + 3 * (size_t)r->n_groups, r->n_groups);
+    }
     ae_weight **stacked = net->stacked ? net->stacked + (size_t)i * ae_net_n_stacked(h) : NULL;
     if (ae_ranks_has(net->ranks, i)) list_parts_of(&net->parts, h, from, &mixer, &ffn, stacked, to);
     net->parts.of_ffn = true;
@@ -656,31 +663,6 @@ static uint32_t n_uses(const ae_net *net, const ae_part *part)
     return n;
 }
 
-/* Lists the rows of index queries in an order in which the rotated rows of each head come first. */
-static aerie_status order_index(ae_net *net, aerie_error *error)
-{
-    const ae_index_hparams *x = &net->model->hparams.index;
-    const uint32_t n = x->late ? 2 * x->n_heads : 0, d = x->head_dim, n_rot = net->model->hparams.ropes[0].n_rot;
-    if (n) net->by_index = ae_alloc(n, sizeof *net->by_index);
-    if (n && !net->by_index) return ae_fail_memory(error, "the order of index rows", n * sizeof *net->by_index);
-    for (uint32_t k = 0; k < n; k++)
-        net->by_index[k] = (ae_part_run){(uint64_t)(k / 2) * d + (k % 2 ? 0 : d - n_rot), k % 2 ? d - n_rot : n_rot};
-    return AERIE_OK;
-}
-
-/* Lists the rows of q, k and v, which files store head by head, in the order: values of all heads, keys, queries. */
-static aerie_status order_heads(ae_net *net, aerie_error *error)
-{
-    const ae_recur_hparams *r = &net->model->hparams.recur;
-    const uint32_t n = r->n_heads, d = r->value_dim;
-    if (r->kind != AE_RECUR_LIGHTNING) return order_index(net, error);
-    net->by_part = ae_alloc(3 * (size_t)n, sizeof *net->by_part);
-    if (!net->by_part) return ae_fail_memory(error, "the order of heads", 3 * (size_t)n * sizeof *net->by_part);
-    for (uint32_t k = 0; k < 3; k++)
-        for (uint32_t h = 0; h < n; h++) net->by_part[k * n + h] = (ae_part_run){(3 * (uint64_t)h + 2 - k) * d, d};
-    return AERIE_OK;
-}
-
 static aerie_status net_tables(ae_net *net, const ae_load_options *options, aerie_error *error)
 {
     const ae_hparams *h = &net->model->hparams;
@@ -692,7 +674,7 @@ static aerie_status net_tables(ae_net *net, const ae_load_options *options, aeri
     if (n_stacked) net->stacked = ae_alloc(n_stacked, sizeof *net->stacked);
     if (!net->layers || (n_stacked && !net->stacked))
         return ae_fail_memory(error, "the weight tables", h->n_layers * sizeof *net->layers);
-    AE_TRY(order_heads(net, error));
+    AE_TRY(ae_order_rows(net, error));
     list_parts(net);
     AE_TRY(number_kv_layers(net, error));
     ae_parts_place(&net->parts, options->in_place);

@@ -143,7 +143,7 @@ typedef struct ae_net {
     ae_parts parts;       /* every weight and vector */
     ae_part_run *by_index; /* [2 * index heads] the rows of index queries, rotated ones first; NULL: they are in this order in
                             * the file */
-    ae_part_run *by_part; /* [3 * heads] LIGHTNING: the rows of `in` in that order; NULL: no such layers */
+    ae_part_run *by_part; /* rows of `in`, LIGHTNING [3 * heads], DELTA [4 * this rank's groups] with those of `gate`; NULL */
     ae_weight **stacked;  /* [n_layers][ae_net_n_stacked] arrays of the weights of experts and heads; NULL: there are none */
     size_t pass_bytes;    /* bytes that a pass of one row reads, from memory or from the file: without lookup tables, and with
                            * only as many experts as a row uses */
