@@ -187,7 +187,7 @@ static const ae_arch archs[] = {
      .index_types = true, .recur = AE_RECUR_KDA, .may_bound = true, .hyper = true, .hyper_mean = true,
      .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_COUNT,
      .activation = AE_ACTIVATION_SILU_LIMITED},
-    {.name = "bailingmoe3", .mla = true, .mla_head_gate = true, .recur = AE_RECUR_KDA, .bounded_decay = true,
+    {.name = "bailingmoe3", .sections = true, .mla = true, .mla_head_gate = true, .recur = AE_RECUR_KDA, .bounded_decay = true,
      .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE_ELSE_COUNT,
      .activation = AE_ACTIVATION_SILU_CLAMPED},
     {.name = "mamba", .norms = AE_NORMS_ONE, .no_rope_period = 1, .no_attention = true, .recur = AE_RECUR_MAMBA1},

@@ -562,6 +562,7 @@ static const struct fault {
     {"bailingmoe3", "bound of the decay", 13, bound_higher},
     {"bailingmoe3", "gates of heads", 10, no_heads_gate},
     {"bailingmoe3-clamped", "clamps", 33, no_limit},
+    {"bailingmoe3-vl", "halves of a rotation lie apart", 5, other_pairs},
     {"minimax-01", "how much of the normed stream goes on", 28, no_carry},
     {"minimax-01", "rates fall from layer to layer", 13, rates_of_others},
     {"minimax-01", "which norm stands where", 8, carries_swapped},
