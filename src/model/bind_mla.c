@@ -48,8 +48,13 @@ static aerie_status read_sizes(ae_binder *b, ae_hparams *h)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; 0 is expected: nothing rotates in this architecture",
                        ae_gguf_path(b->gguf), b->key, n_rope);
     m->n_rope = m->still ? 2 : n_rope;
-    const char *value = is_new(b) ? "attention.value_length_mla" : "attention.value_length";
-    AE_TRY(ae_bind_get(b, value, true, 1, AE_MAX_HEAD_DIM, &m->value_dim));
+    if (is_new(b)) {
+        AE_TRY(ae_bind_get(b, "attention.value_length_mla", true, 1, AE_MAX_HEAD_DIM, &m->value_dim));
+    } else { /* files of MiniCPM3 lack it */
+        m->value_dim = h->n_heads ? h->n_embd / h->n_heads : 0;
+        AE_TRY(ae_bind_get(b, "attention.value_length", false, 1, AE_MAX_HEAD_DIM, &m->value_dim));
+        AE_TRY(ae_bind_range(b, "attention.value_length", m->value_dim, 1, AE_MAX_HEAD_DIM));
+    }
     if (n_rope >= h->head_dim)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: queries of %u values a head, of which %u rotate; some must be left "
                        "that do not", ae_gguf_path(b->gguf), h->head_dim, n_rope);
