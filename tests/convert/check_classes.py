@@ -1084,6 +1084,9 @@ def check(name, args, scratch):
         return
     if name == "exaone4":
         check_window(name, args, folder, config)
+    if name == "phimoe":  # whose router has these numbers in its code
+        check_refused(name, args, folder, {**config, "router_jitter_noise": 0.02}, "'router_jitter_noise' is 0.02")
+        check_refused(name, args, folder, {**config, "num_experts_per_tok": 3}, "'num_experts_per_tok' is 3")
     if name in OTHER:
         return print(f"{name}: {len(f.tensors)} tensors", flush=True), damage(name, args, folder, scratch, config)
     a, b = logits(args, out, File(out), ids), logits(args, source, f, ids)
@@ -1151,11 +1154,15 @@ def check_useless(name, args, folder, config, tensors, useless):
 def check_window(name, args, folder, config):
     """Windows that programs would not apply."""
     text = {**config["text_config"], "sliding_window": 16, "sliding_window_pattern": 4}
-    write_folder(folder, {**config, "text_config": text}, None, {})
-    out = os.path.join(folder, "window.gguf")
+    check_refused(name, args, folder, {**config, "text_config": text}, "only with 64 layers")
+
+
+def check_refused(name, args, folder, config, said):
+    """A configuration that describes another function."""
+    write_folder(folder, config, None, {})
+    out = os.path.join(folder, "refused.gguf")
     run = convert(args, folder, out)
-    assert run.returncode == 3 and "only with 64 layers" in run.stderr and not os.path.exists(out), \
-        f"{name}: {run.returncode} {run.stderr}"
+    assert run.returncode == 3 and said in run.stderr and not os.path.exists(out), f"{name}: {run.returncode} {run.stderr}"
 
 
 def check_halved(name, args, folder, config, tensors):
