@@ -312,7 +312,8 @@ void serve_post_slot(serve_call *call)
     serve_error error = {0};
     json_t *json = NULL;
     if (!call->server->o->slot_save_path) {
-        serve_fail(&error, 501, "", "slots cannot be saved, restored or erased: the server was started without --slot-save-path");
+        serve_fail(&error, 501, "",
+                   "slots cannot be saved, restored or erased: the server was started without --slot-save-path");
         serve_reply_error(call, &error);
         return;
     }
