@@ -21,6 +21,20 @@ def ask_all(s, n):
         return list(pool.map(lambda i: ask(s, i), range(n)))
 
 
+def tell_all(s, n):
+    """Streams of the dialect whose streams have the most to begin with."""
+    body = {"max_tokens": 6, "temperature": 0, "ignore_eos": True, "stream": True}
+    with concurrent.futures.ThreadPoolExecutor(n) as pool:
+        asked = [{**body, "messages": [{"role": "user", "content": f"number {i}"}]} for i in range(n)]
+        return list(pool.map(lambda each: s.post("/v1/messages", each), asked))
+
+
+def words(stream):
+    """The text of a stream, how often it began, and how it ended."""
+    text = [e["delta"]["text"] for e in stream.events if e["type"] == "content_block_delta"]
+    return "".join(text), sum(e["type"] == "message_start" for e in stream.events), stream.events[-1]["type"]
+
+
 def has_emu():
     said = subprocess.run([rig.AERIE, "--version"], capture_output=True, text=True, check=True).stdout
     return any("emu" in line for line in said.splitlines() if line.startswith("gpu drivers:"))
@@ -65,6 +79,21 @@ class Device(unittest.TestCase):
             for i in range(40):  # one after the other, of which the device outlives fewer, and more often than it may fail
                 self.assertEqual(ask(s, i).json["choices"], wanted[i])
             self.assertGreater(s.logged("so the model is loaded again"), 2)
+
+    def test_streams_that_wait_outlive_the_device(self):
+        """Those of which no token was computed when the device is lost go on after the beginning that they have sent. The
+        others, at most as many as run at once, end with an error."""
+        with Server("-np", "4", "--no-access-log") as s:
+            wanted = [words(a) for a in tell_all(s, 64)]
+        with Server("--device", "emu", "-np", "4", "--no-access-log", env={"AERIE_EMU_LOSE": "3000"}) as s:
+            answers = tell_all(s, 64)
+            self.assertGreater(s.logged("so the model is loaded again"), 0)
+            broken = [a for a in answers if a.events[-1]["type"] == "error"]
+            self.assertLessEqual(len(broken), 4 * s.logged("so the model is loaded again"))
+            for a in broken:
+                self.assertIn("the device was lost at launch 3000", a.events[-1]["error"]["message"])
+            for a, whole in zip(answers, wanted):
+                self.assertTrue(a in broken or words(a) == whole, a.body)
 
     def test_a_stream_ends_with_its_device(self):
         """Tokens that were sent are not sent again. An answer that nothing was sent of outlives it."""

@@ -16,8 +16,6 @@
 #include "setup/lookup.h"
 #include "formats/kind.h" /* kinds of files, which aerie.h does not tell apart */
 
-enum { WAIT_SECONDS = 120 };
-
 const char *serve_state_name(serve_state state)
 {
     static const char *const names[] = {"unloaded", "loading", "loaded", "unloading", "failed"};
@@ -529,10 +527,9 @@ static bool fail_to_load(const serve_model *m, serve_error *error)
     return serve_fail(error, 503, "model", "the model '%.100s' could not be loaded: %s", m->name, m->short_of);
 }
 
-/* Makes the model ready for use. Called under the lock. Returns false with the reason. */
-static bool get_ready(serve_models *models, serve_model *m, const serve_call *call, serve_error *error)
+/* Makes the model ready for use, at the latest at `end`. Called under the lock. Returns false with the reason. */
+static bool get_ready(serve_models *models, serve_model *m, const serve_call *call, double end, serve_error *error)
 {
-    const double end = app_now() + WAIT_SECONDS;
     bool checked = false;
     while (m->state != SERVE_READY || serve_model_is_lost(m)) { /* a lost one is loaded again in the background */
         if (m->startup) return serve_fail_not_ready(error, 2, "the model is being loaded");
@@ -572,10 +569,10 @@ bool serve_models_unknown(const serve_models *models, const char *name, serve_er
     return serve_fail(error, 404, "model", "there is no model '%.200s'; /v1/models lists them", name);
 }
 
-bool serve_models_take_again(serve_models *models, serve_model *m, const serve_call *call, serve_error *error)
+bool serve_models_take_again(serve_models *models, serve_model *m, const serve_call *call, double end, serve_error *error)
 {
     pthread_mutex_lock(&models->lock);
-    const bool ready = get_ready(models, m, call, error);
+    const bool ready = get_ready(models, m, call, end, error);
     m->n_users += ready;
     pthread_mutex_unlock(&models->lock);
     return ready;
@@ -591,7 +588,7 @@ serve_model *serve_models_take(serve_models *models, const char *name, const ser
     }
     while (!ready && m != last) { /* a request without a name tries the next model, as long as there is one */
         *error = (serve_error){0};
-        ready = serve_models_take_again(models, m, call, error);
+        ready = serve_models_take_again(models, m, call, app_now() + SERVE_WAIT_SECONDS, error);
         last = m;
         if (!ready && !name && serve_model_state(models, m) == SERVE_FAILED) m = serve_models_find(models, NULL);
     }

@@ -48,6 +48,7 @@ typedef struct serve_template {
     bool takes_system; /* it writes a system message at the beginning */
 } serve_template;
 
+#define SERVE_WAIT_SECONDS 120 /* for which a request waits for its model */
 #define SERVE_N_CURVE 5 /* passes over 1, 2, 4, 8, 16 tokens */
 
 typedef struct serve_model {
@@ -128,8 +129,9 @@ void serve_models_free(serve_models *models);
 /* Returns the model called `name` (NULL: the default one, docs/serving.md), loads it if necessary, and counts a use, which the
  * caller must release. call: its client may disconnect meanwhile. */
 serve_model *serve_models_take(serve_models *models, const char *name, const serve_call *call, serve_error *error);
-/* Waits until a model that was released is ready, since it may have to be loaded again, and counts a use as before. */
-bool serve_models_take_again(serve_models *models, serve_model *model, const serve_call *call, serve_error *error);
+/* Waits until a model that was released is ready, since it may have to be loaded again, and counts a use as before. Gives up at
+ * `end`, which is monotonic. */
+bool serve_models_take_again(serve_models *models, serve_model *model, const serve_call *call, double end, serve_error *error);
 /* The same as serve_models_take, but only for a model that is already loaded. */
 serve_model *serve_models_look(serve_models *models, const char *name, serve_error *error);
 /* Notes that the model was used: it stays loaded for `keep` seconds after its release; NAN: for --sleep-idle-seconds. Code that

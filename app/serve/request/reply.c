@@ -150,6 +150,7 @@ static bool tell_computed(serve_reply_state *r, serve_output *s, const aerie_sta
 
 static bool take_token(serve_reply_state *r, serve_output *s, const serve_event *e)
 {
+    r->told = r->ask.stream;
     if (e->of_progress) return tell_progress(r, s, e->now, e->n_done);
     if (e->of_prompt) return take_scored(r, s, e);
     if (!tell_computed(r, s, e->now)) return false;
@@ -173,12 +174,12 @@ static bool take_token(serve_reply_state *r, serve_output *s, const serve_event 
 
 /* ---- Ends --------------------------------------------------------------------------------------------------------- */
 
-/* Returns whether an answer of which nothing was sent shall be computed again: passes that computed it failed, or it waited
+/* Returns whether an answer of which nothing was told shall be computed again: passes that computed it failed, or it waited
  * when the model failed. The former may be the request's own fault. */
 static bool is_again(serve_reply_state *r, const serve_choice *choice)
 {
     const bool failed = choice->stats.error.status == AERIE_ERROR_INTERNAL;
-    if (r->ask.stream || r->ask.server->options->machines) return false;
+    if (r->told || r->ask.server->options->machines) return false;
     if (!failed) return choice->stats.stop == AERIE_STOP_CALLER && serve_model_fails(r->ask.model);
     return r->n_tries++ < MOST_TRIES;
 }
@@ -203,6 +204,7 @@ static bool take_end(serve_reply_state *r, serve_output *s, const serve_event *e
     else if (!s->enough && (choice->stats.stop == AERIE_STOP_CALLER || choice->stats.stop == AERIE_STOP_NONE))
         serve_fail_not_ready(&r->error, 0, "the answer was cut off: the server is shutting down");
     if (r->error.status) return true;
+    r->told = r->ask.stream;
     serve_model_note_answer(r->ask.model);
     if (!tell_computed(r, s, s->stats)) return false;
     const bool cut = serve_output_finish(s) == SERVE_FINISH_LENGTH;
@@ -328,6 +330,7 @@ static bool make_parsers(serve_reply_state *r)
 static bool begin(serve_reply_state *r)
 {
     r->begun = true;
+    r->told = r->ask.stream && (r->ask.n_prefix || r->ask.echo); /* what is told of them is not told again */
     if (r->ask.stream && !r->dialect->begin(r)) return false;
     for (uint32_t i = 0; i < r->n_outputs; i++) {
         const serve_choice *choice = &r->job->choices[i];
@@ -396,26 +399,6 @@ static bool advance(serve_reply_state *r)
     else if (r->job->lost) serve_fail_memory(&r->error);
     else if (!gone && r->ask.stream) ping(r);
     return !gone;
-}
-
-static ptrdiff_t read_stream(void *user, char *out, size_t most)
-{
-    serve_reply_state *r = user;
-    while (r->n_sent == r->out.n) {
-        if (r->over) return r->no_memory && !r->begun ? -1 : 0;
-        r->n_sent = r->out.n = 0;
-        if (!advance(r)) return -1;
-        if (!r->error.status && r->n_ended < r->n_outputs) continue;
-        r->over = true;
-        serve_memory_say(r->call, &r->error);
-        if (r->error.status && r->call->repeat.on) return -1; /* a repeatable answer must be the beginning of the complete
-                                                               * one */
-        if (!(r->error.status ? r->dialect->fail(r) : r->dialect->end(r))) return -1;
-    }
-    const size_t n = r->out.n - r->n_sent < most ? r->out.n - r->n_sent : most;
-    memcpy(out, r->out.data + r->n_sent, n);
-    r->n_sent += n;
-    return (ptrdiff_t)n;
 }
 
 /* *expected: the caller frees it. */
@@ -488,21 +471,58 @@ static bool submit(serve_reply_state *r, serve_error *error)
     return ok;
 }
 
-/* Submits the request a second time; before, the model is loaded again if its device failed. Returns false if the client is
- * gone. */
+/* Releases the model, since one in use is not loaded again. */
+static void leave(serve_reply_state *r)
+{
+    r->left = r->ask.model;
+    r->fingerprint = r->left->models.info.fingerprint;
+    r->patient_until = app_now() + SERVE_WAIT_SECONDS;
+    r->n_ended = r->n_told = 0;
+    r->begun = r->ask.stream;
+    outputs_free(r);
+    serve_ask_leave(&r->ask);
+}
+
+/* Waits until the model has been loaded again, if its device failed, and submits the request again. A stream sends signs of
+ * life, and `again` remains while it waits. Returns false if the client is gone. */
 static bool try_again(serve_reply_state *r)
 {
-    serve_model *model = r->ask.model;
-    const uint64_t fingerprint = model->models.info.fingerprint;
-    outputs_free(r);
-    serve_ask_leave(&r->ask); /* a model in use is not unloaded */
-    r->again = r->begun = false;
-    r->n_ended = 0;
-    if (!serve_models_take_again(r->call->server->models, model, r->call, &r->error)) return r->error.status != 499;
-    r->ask.model = model;
-    if (model->models.info.fingerprint == fingerprint) (void)submit(r, &r->error);
-    else serve_fail(&r->error, 500, "model", "the device failed, and meanwhile the file of '%.100s' was replaced", model->name);
+    serve_error error = {0};
+    if (r->ask.model) leave(r);
+    const double end = r->ask.stream ? app_now() + PATIENCE : r->patient_until;
+    r->again = !serve_models_take_again(r->call->server->models, r->left, r->call, end, &error);
+    if (!r->again) r->ask.model = r->left;
+    if (r->again && error.status == 499) return false;
+    if (r->again && app_now() > end && end < r->patient_until) {
+        (void)ping(r);
+        return true;
+    }
+    if (r->again) r->error = error;
+    else if (r->left->models.info.fingerprint == r->fingerprint) (void)submit(r, &r->error);
+    else serve_fail(&r->error, 500, "model", "the device failed, and meanwhile the file of '%.100s' was replaced",
+                    r->left->name);
+    r->again = false;
     return true;
+}
+
+static ptrdiff_t read_stream(void *user, char *out, size_t most)
+{
+    serve_reply_state *r = user;
+    while (r->n_sent == r->out.n) {
+        if (r->over) return r->no_memory && !r->begun ? -1 : 0;
+        r->n_sent = r->out.n = 0;
+        if (!(r->again ? try_again(r) : advance(r))) return -1;
+        if (r->again || (!r->error.status && r->n_ended < r->n_outputs)) continue;
+        r->over = true;
+        serve_memory_say(r->call, &r->error);
+        if (r->error.status && r->call->repeat.on) return -1; /* a repeatable answer must be the beginning of the complete
+                                                               * one */
+        if (!(r->error.status ? r->dialect->fail(r) : r->dialect->end(r))) return -1;
+    }
+    const size_t n = r->out.n - r->n_sent < most ? r->out.n - r->n_sent : most;
+    memcpy(out, r->out.data + r->n_sent, n);
+    r->n_sent += n;
+    return (ptrdiff_t)n;
 }
 
 static void reply_whole(serve_reply_state *r)
