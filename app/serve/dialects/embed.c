@@ -202,13 +202,15 @@ static void cut_texts(embedding *e, size_t most)
     }
 }
 
-static bool embed_some(embedding *e, size_t first)
+/* *again: the model failed, so the same texts are to be embedded again. */
+static bool embed_some(embedding *e, size_t first, bool *again)
 {
     aerie_error why = {0};
     serve_model *m = e->ask.model;
     const size_t n = e->n - first < TURN ? e->n - first : TURN;
     pthread_mutex_lock(&m->embed_lock);
-    aerie_embedder *embedder = serve_embedder_of(&e->ask, e->pooling, e->scale < 0, e->error);
+    *again = serve_model_fails(m); /* for requests before this one */
+    aerie_embedder *embedder = *again ? NULL : serve_embedder_of(&e->ask, e->pooling, e->scale < 0, e->error);
     bool ok = embedder != NULL;
     if (ok && !e->vectors) {
         e->n_out = aerie_embedder_n_out(embedder);
@@ -221,7 +223,8 @@ static bool embed_some(embedding *e, size_t first)
                                                           &why) : AERIE_OK;
     pthread_mutex_unlock(&m->embed_lock);
     if (ok) serve_model_note_pass(m, status);
-    return ok && (status == AERIE_OK || serve_fail_library(e->error, status, &why, "input"));
+    *again = *again || (ok && status == AERIE_ERROR_INTERNAL && serve_ask_may_try(&e->ask));
+    return *again || (ok && (status == AERIE_OK || serve_fail_library(e->error, status, &why, "input")));
 }
 
 static bool compute(embedding *e)
@@ -229,9 +232,15 @@ static bool compute(embedding *e)
     bool ok = true;
     e->call->n_prompt = e->n_tokens;
     sem_post(e->call->work); /* let other requests be read and tokenized meanwhile */
-    for (size_t i = 0; ok && i < e->n; i += TURN) {
+    for (size_t i = 0; ok && i < e->n;) {
+        bool again = false;
         if (serve_call_gone(e->call)) ok = serve_fail(e->error, 499, "", "the client is gone");
-        else ok = embed_some(e, i);
+        else ok = embed_some(e, i, &again);
+        if (again && serve_model_fails(e->ask.model)) {
+            serve_ask_leave(&e->ask);
+            ok = serve_ask_return(&e->ask, app_now() + SERVE_WAIT_SECONDS, e->error);
+        }
+        if (!again) i += TURN;
     }
     if (ok) serve_model_note_answer(e->ask.model);
     sem_wait(e->call->work);

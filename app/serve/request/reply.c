@@ -8,7 +8,6 @@
 #include <time.h>
 
 enum { PATIENCE = 4, MAX_CALLS = 128 }; /* seconds without an event before a stream sends a sign of life */
-enum { MOST_TRIES = 2 }; /* of a request that failed, besides the first one */
 
 /* ---- Pieces of the answer ------------------------------------------------------------------------------------------------ */
 
@@ -179,9 +178,8 @@ static bool take_token(serve_reply_state *r, serve_output *s, const serve_event 
 static bool is_again(serve_reply_state *r, const serve_choice *choice)
 {
     const bool failed = choice->stats.error.status == AERIE_ERROR_INTERNAL;
-    if (r->told || r->ask.server->options->machines) return false;
-    if (!failed) return choice->stats.stop == AERIE_STOP_CALLER && serve_model_fails(r->ask.model);
-    return r->n_tries++ < MOST_TRIES;
+    const bool cut = !failed && choice->stats.stop == AERIE_STOP_CALLER && serve_model_fails(r->ask.model);
+    return !r->told && (cut || (failed && serve_ask_may_try(&r->ask)));
 }
 
 /* Handles the end of a choice; a failure is the error of the whole answer. Text that the parser has held back is not sent then,
@@ -471,11 +469,8 @@ static bool submit(serve_reply_state *r, serve_error *error)
     return ok;
 }
 
-/* Releases the model, since one in use is not loaded again. */
 static void leave(serve_reply_state *r)
 {
-    r->left = r->ask.model;
-    r->fingerprint = r->left->models.info.fingerprint;
     r->patient_until = app_now() + SERVE_WAIT_SECONDS;
     r->n_ended = r->n_told = 0;
     r->begun = r->ask.stream;
@@ -490,17 +485,16 @@ static bool try_again(serve_reply_state *r)
     serve_error error = {0};
     if (r->ask.model) leave(r);
     const double end = r->ask.stream ? app_now() + PATIENCE : r->patient_until;
-    r->again = !serve_models_take_again(r->call->server->models, r->left, r->call, end, &error);
-    if (!r->again) r->ask.model = r->left;
-    if (r->again && error.status == 499) return false;
-    if (r->again && app_now() > end && end < r->patient_until) {
+    if (serve_ask_return(&r->ask, end, &error)) {
+        (void)submit(r, &r->error);
+    } else if (error.status == 499) {
+        return false;
+    } else if (app_now() > end && end < r->patient_until) {
         (void)ping(r);
         return true;
+    } else {
+        r->error = error;
     }
-    if (r->again) r->error = error;
-    else if (r->left->models.info.fingerprint == r->fingerprint) (void)submit(r, &r->error);
-    else serve_fail(&r->error, 500, "model", "the device failed, and meanwhile the file of '%.100s' was replaced",
-                    r->left->name);
     r->again = false;
     return true;
 }

@@ -66,11 +66,8 @@ typedef struct serve_reply_state {
     size_t n_sent;  /* of out */
     bool begun, over, no_memory;
     bool told;  /* a stream has sent more than its beginning, or has read what it will send next */
-    bool again; /* the model failed, and the request is to be submitted again */
-    uint32_t n_tries; /* how often it was, after passes that had begun it */
-    serve_model *left; /* with `again`: the model, which was released, if ask.model is NULL */
-    uint64_t fingerprint; /* of it, when it was released */
-    double patient_until; /* monotonic: when to stop waiting for it */
+    bool again; /* the model failed, and the request is to be submitted again; the model is released if ask.model is NULL */
+    double patient_until; /* monotonic: when to stop waiting for the model */
     bool special; /* the texts of tokens include control tokens (aerie_request.special) */
     serve_error error; /* error of the generation; status 0: none */
     char id[48];

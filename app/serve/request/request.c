@@ -611,11 +611,31 @@ bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error
     return true;
 }
 
+bool serve_ask_may_try(serve_ask *ask)
+{
+    enum { MOST_TRIES = 2 }; /* besides the first one */
+    return !ask->server->options->machines && ask->n_tries++ < MOST_TRIES;
+}
+
 void serve_ask_leave(serve_ask *ask)
 {
-    if (ask->model) serve_models_used(ask->server->models, ask->model, ask->keep);
+    if (!ask->model) return;
+    ask->left = ask->model;
+    ask->fingerprint = ask->left->models.info.fingerprint;
+    ask->model = NULL;
+    serve_models_used(ask->server->models, ask->left, ask->keep);
+    serve_models_give(ask->server->models, ask->left);
+}
+
+bool serve_ask_return(serve_ask *ask, double end, serve_error *error)
+{
+    if (!serve_models_take_again(ask->server->models, ask->left, ask->call, end, error)) return false;
+    ask->model = ask->left;
+    if (ask->model->models.info.fingerprint == ask->fingerprint) return true;
     serve_models_give(ask->server->models, ask->model);
     ask->model = NULL;
+    return serve_fail(error, 500, "model", "the device failed, and meanwhile the file of '%.100s' was replaced",
+                      ask->left->name);
 }
 
 void serve_ask_free(serve_ask *ask)

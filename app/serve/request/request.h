@@ -22,6 +22,9 @@ typedef struct serve_ask {
     json_t *body;       /* owned */
     serve_kind kind;    /* whether the answer is a chat message */
     serve_model *model; /* taken; NULL: not yet */
+    serve_model *left;  /* the model that serve_ask_leave has released */
+    uint64_t fingerprint; /* of it */
+    uint32_t n_tries; /* how often the request is computed again because it failed */
     uint64_t scope; /* aerie_request.scope, from the key and "cache_salt" */
     double keep; /* seconds that the model stays loaded afterwards; NAN: the server's default; negative: for ever */
     const char *model_name; /* as in the request, or the model's own name */
@@ -96,8 +99,13 @@ bool serve_ask_share(json_t *to, const json_t *from);
 /* Replaces the body by `body`, its form in OpenAI's fields, and takes ownership. ok false: the form could not be made; for lack
  * of memory unless *error says why. */
 bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error);
-/* Releases the model. */
+/* Returns whether a request whose computation failed for an internal error may be computed again: the device may have been
+ * lost, but it may be the request's own fault. */
+bool serve_ask_may_try(serve_ask *ask);
+/* Releases the model, since one in use is not loaded again. */
 void serve_ask_leave(serve_ask *ask);
+/* Takes the model that was left, for which it waits until `end`, which is monotonic. */
+bool serve_ask_return(serve_ask *ask, double end, serve_error *error);
 void serve_ask_free(serve_ask *ask);
 /* Returns false with *error if anything could not be stored: memory is short, or the memory for requests is exhausted. */
 bool serve_ask_kept(const serve_ask *ask, serve_error *error);
