@@ -1,6 +1,8 @@
 """Several models: queries load nothing, a broken model unloads no other, and the model of requests that name none."""
+import ctypes
 import json
 import os
+import struct
 import time
 import unittest
 
@@ -54,6 +56,18 @@ class Models(unittest.TestCase):
             self.assertFalse(s.get("/props").json["is_sleeping"])
             self.assertEqual(s.get("/props?model=nobody").status, 404)
             self.assertEqual(s.get("/lora-adapters?model=other").json["error"]["code"], "model_not_loaded")
+
+    def test_a_header_is_read_for_the_plan_and_for_the_model(self):
+        libc, opened = ctypes.CDLL(None), 0x20
+        events = libc.inotify_init1(os.O_NONBLOCK)
+        with Server("--models-dir", self.folder, "-t", "1", model=None) as s:
+            self.assertEqual(s.get("/v1/models").status, 200)
+            libc.inotify_add_watch(events, os.path.join(self.folder, "good.gguf").encode(), opened | 0x10)  # and closed
+            self.assertEqual(use(s, model="good").status, 200)
+            seen = os.read(events, 1 << 16)
+        os.close(events)
+        n = sum(mask == opened for _, mask, _, _ in struct.iter_unpack("iIII", seen))
+        self.assertLessEqual(n, 4)  # also to look for a drafter in it, and for its weights
 
     def test_a_broken_model_drives_out_nobody(self):
         for options in (("--models-max", "1"), ("--models-memory", "1")):

@@ -382,13 +382,16 @@ static uint64_t tower_bytes(const app_options *o, const char *model)
 static uint64_t plan(serve_models *models, serve_model *m)
 {
     const app_options *o = models->server->options;
-    aerie_memory_plan p;
-    aerie_session_params params = o->session;
+    aerie_memory_plan *p = &m->plan;
+    set_options(m);
+    aerie_session_params params = m->options.session;
     params.spec.type = AERIE_SPEC_NONE;
     params.spec.draft_model = NULL;
-    if (aerie_memory_plan_get(m->path, &o->model_params, &params, &p, sizeof p, NULL) != AERIE_OK) return 0;
-    m->bytes = p.weight_bytes + p.session_bytes + tower_bytes(o, m->path);
-    return p.available_bytes;
+    const bool ok = aerie_memory_plan_get(m->path, &o->model_params, &params, p, sizeof *p, NULL) == AERIE_OK;
+    m->planned = ok && !o->machines; /* each process of a group holds a part */
+    if (!ok) return 0;
+    m->bytes = p->weight_bytes + p->session_bytes + tower_bytes(o, m->path);
+    return p->available_bytes;
 }
 
 /* Opens the file to see whether it contains a model; returns 0 if it does. The file is mapped and nothing is copied, so this
@@ -438,13 +441,16 @@ static bool may_replace(serve_models *models, serve_model *m, uint64_t available
     return true;
 }
 
-/* Unloads models to make room. Called under the lock. Returns false if all other models are in use; the caller then waits and
- * tries again. */
-static bool make_room(serve_models *models, serve_model *m)
+/* Unloads models to make room. available: the result of plan, if it was made just now; else 0. Called under the lock. Returns
+ * false if all other models are in use; the caller then waits and tries again. */
+static bool make_room(serve_models *models, serve_model *m, uint64_t available)
 {
-    while (!fits(models, m, plan(models, m))) {
+    for (; !fits(models, m, available ? available : plan(models, m)); available = 0) {
         serve_model *oldest = oldest_idle(models);
-        if (!oldest) return false;
+        if (!oldest) {
+            m->planned = false; /* until the next try, other memory is free */
+            return false;
+        }
         serve_models_unload(models, oldest);
         if (m->state != SERVE_UNLOADED && m->state != SERVE_FAILED) return false; /* another thread has begun */
     }
@@ -549,7 +555,7 @@ static bool get_ready(serve_models *models, serve_model *m, const serve_call *ca
         if (idle && !checked && !fits(models, m, available)) {
             checked = true;
             if (!may_replace(models, m, available, error)) return false;
-        } else if (idle && make_room(models, m)) {
+        } else if (idle && make_room(models, m, available)) {
             serve_models_load(models, m);
         } else {
             wait_a_while(models);

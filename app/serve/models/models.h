@@ -67,8 +67,8 @@ typedef struct serve_model {
     uint64_t n_loaded; /* value of models->n_loads when it was last loaded; 0: never */
     double keep; /* seconds that it stays loaded without being used; negative: until memory is needed */
     uint64_t bytes; /* planned */
-    bool planned;           /* the next field is valid: the model is loaded for the first time */
-    aerie_memory_plan plan; /* of the check before the server listens, so that the header is not read again */
+    bool planned;           /* the next field is valid, for one loading */
+    aerie_memory_plan plan; /* of the check before it, so that the header is not read again */
     /* while it is loaded */
     app_options options; /* the server's options, with this model's file */
     app_models models;
