@@ -154,7 +154,7 @@ static const app_foreign foreign_options[] = {
      "an mmproj file beside the model is found anyway, and is where the model is"},
     {"-mv --model-vocoder --tts-speaker-file --tts-lang", "FNAME", APP_ABSENT, "aerie does not generate speech"},
     {"--tts-use-guide-tokens", NULL, APP_ABSENT, "aerie does not generate speech"},
-    {"--embeddings --rerank --reranking", NULL, APP_NO_EFFECT, "embeddings and reranking are always available"},
+    {"--embedding --embeddings --rerank --reranking", NULL, APP_NO_EFFECT, "embeddings and reranking are always available"},
     {"--attention", "X", APP_NOT_YET, "the model's architecture decides whether attention is causal"},
     {"--cls-separator", "X", APP_OTHERWISE, "pairs of query and document are built from --query and the texts"},
     {"--context-file --chunk-size --chunk-separator", "X", APP_ABSENT, "aerie does not search documents"},

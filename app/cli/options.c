@@ -696,6 +696,12 @@ static int settle(app_options *options)
     return app_grammar_settle(options);
 }
 
+/* Returns which of llama.cpp's other options for the model was given; NULL: none. */
+static const char *names_model(const app_options *options)
+{
+    return options->pull.hf_repo ? "-hf" : options->pull.model_url ? "-mu" : NULL;
+}
+
 /* Uses the first argument as the value of -m, and for the command run the other ones as the prompt. */
 static int take_model(app_options *options, bool *given)
 {
@@ -703,12 +709,21 @@ static int take_model(app_options *options, bool *given)
     const app_command *command = options->command;
     if (!words->n || strncmp(command->arguments, "[MODEL", 6)) return APP_DONE;
     const size_t m = app_option_find("-m", 2, command->bit);
-    if (given[m])
-        return app_error(APP_USAGE, "-m names the model; found '%s' too (give a prompt by -p, or after a MODEL without -m)",
-                         words->items[0]);
-    for (size_t i = 0; i < words->n; i++)
-        if (!*words->items[i] || strcmp(words->items[i], "-") == 0)
-            return app_error(APP_USAGE, "'%s' takes a model's file or name; found '%s'", command->name, words->items[i]);
+    const char *by = given[m] ? "-m" : names_model(options);
+    if (by && command->bit & APP_RUN)
+        return app_error(APP_USAGE, "%s names the model; found '%s' too (give a prompt by -p, or after a MODEL without %s)", by,
+                         words->items[0], by);
+    if (by && !(command->bit & APP_SERVE && !given[m])) /* the server takes several models */
+        return app_error(APP_USAGE, "%s names the model; found '%s' too%s", by, words->items[0],
+                         command->bit & APP_SERVE ? " (each model needs its own -m, or all come without it)" : "");
+    for (size_t i = 0; i < words->n; i++) {
+        const char *word = words->items[i];
+        if (*word && strcmp(word, "-")) continue;
+        if (i && command->bit & APP_RUN)
+            return app_error(APP_USAGE, "the model '%s' is followed by its prompt; found '%s' (-f - reads standard input)",
+                             words->items[0], word);
+        return app_error(APP_USAGE, "'%s' takes a model's file or name; found '%s'", command->name, word);
+    }
     given[m] = options->model_typed = true;
     if (command->bit & APP_SERVE) {
         for (size_t i = 0; i < words->n; i++)

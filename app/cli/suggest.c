@@ -73,6 +73,12 @@ static const struct {
      "with [{\"role\": \"user\", \"content\": \"...\"}]"},
     {APP_SERVE, "-p --prompt -f", "prompts come with the requests of clients"},
     {APP_SERVE, "--image", "images come with the requests of clients"},
+    {APP_SERVE, "--grammar --grammar-file -j --json-schema -jf --json-schema-file",
+     "grammars and schemas come with the requests of clients (\"grammar\", \"response_format\")"},
+    {APP_SERVE, "-r --reverse-prompt", "stop texts come with the requests of clients (\"stop\")"},
+    {APP_SERVE, "-l --logit-bias", "biases come with the requests of clients (\"logit_bias\")"},
+    {APP_SERVE, "-sys --system-prompt", "system messages come with the requests of clients"},
+    {APP_SERVE, "--tools", "tools come with the requests of clients (\"tools\")"},
     {APP_RUN | APP_BENCH, "--host --port", "'aerie serve' is what listens"},
     {APP_ROUTER, "-m --model", "models are given to the servers behind the router"},
 };
@@ -166,6 +172,8 @@ int app_unknown_command(const char *name)
     const app_foreign *f = app_foreign_command(name);
     if (f && f->kind == APP_NOT_YET) return app_error(APP_USAGE, "there is no command '%s' yet: %s", name, f->text);
     if (f) return app_error(APP_USAGE, "there is no command '%s': %s", name, f->text);
+    if (strpbrk(name, "./:"))
+        return app_error(APP_USAGE, "'%s' is not a command; a model is run by 'aerie run %s'; see 'aerie help'", name, name);
     const char *best = app_nearest(name, NULL, "help");
     char known[256] = "help";
     best = app_nearest(name, best, "bench");

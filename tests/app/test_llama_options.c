@@ -36,7 +36,8 @@ static void no_name_has_two_answers(void **state)
         const app_foreign *f = app_foreign_option_at(i);
         assert_true(*f->text);
         for (size_t k = 0; app_name_at(f->names, k, name); k++) {
-            if (in_table(name)) fail_msg("%s is in the table of options: take it out of llama_options.c", name);
+            const bool is_two = strcmp(name, "--embedding") == 0; /* convert's is about something else */
+            if (in_table(name) && !is_two) fail_msg("%s is in the table of options: take it out of llama_options.c", name);
             if (app_foreign_option(name, strlen(name)) != f) fail_msg("%s is twice in llama_options.c", name);
             if (name[0] != '-' || is_help(name)) fail_msg("%s is not an option", name);
         }
