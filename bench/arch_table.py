@@ -92,7 +92,7 @@ def main():
     parser.add_argument("--most", type=float, default=1e-4, help="the largest error that is none (default: 1e-4)")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("names", nargs="*", metavar="NAME", help="default: all in the folder")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     if args.what == "ids":
         print(*make_ids())
         return 0
