@@ -49,13 +49,13 @@ static const app_command commands[] = {
      "  aerie embed -m all-minilm.gguf -p 'A cat sits' -p 'A dog runs' --cosine\n"
      "  aerie embed -m all-minilm.gguf -f lines.txt --embd-output-format json > vectors.json\n"
      "  aerie embed -m reranker.gguf --query 'capital of France' -f documents.txt\n"},
-    {APP_TOKENIZE, "tokenize", "[ID ...]", "text to token ids and back",
+    {APP_TOKENIZE, "tokenize", "[MODEL] [ID ...]", "text to token ids and back",
      "Reads text from -p, -f or standard input and prints its token ids on one line, separated by spaces.\n"
      "With --decode it reads ids (arguments, -p, -f or standard input) and prints their exact bytes,\n"
      "control tokens spelled out. A file with only a vocabulary is enough.\n"
      "\n"
      "  aerie tokenize -m model.gguf -p 'Hello world'\n"
-     "  aerie tokenize -m model.gguf --decode 9906 1917\n"},
+     "  aerie tokenize model.gguf --decode 9906 1917\n"},
     {APP_TEMPLATE, "template", "[MODEL]", "a conversation rendered by a chat template",
      "Renders the messages of a JSON file with a chat template, from a file or the model, and prints the prompt byte\n"
      "for byte. The template sees the same variables as in Hugging Face transformers: messages, tools, documents,\n"

@@ -702,20 +702,23 @@ static const char *names_model(const app_options *options)
     return options->pull.hf_repo ? "-hf" : options->pull.model_url ? "-mu" : NULL;
 }
 
-/* Uses the first argument as the value of -m, and for the command run the other ones as the prompt. */
+/* Uses the first argument as the value of -m, unless it is one of tokenize's ids; for run the other ones are the prompt. */
 static int take_model(app_options *options, bool *given)
 {
     app_texts *words = &options->arguments;
     const app_command *command = options->command;
     if (!words->n || strncmp(command->arguments, "[MODEL", 6)) return APP_DONE;
+    const bool ids = command->bit & APP_TOKENIZE;
     const size_t m = app_option_find("-m", 2, command->bit);
     const char *by = given[m] ? "-m" : names_model(options);
+    const char *hint = command->bit & (APP_EMBED | APP_PERPLEXITY | APP_IMATRIX) ? " (a text is given by -p or -f)" : "";
+    if (ids && (by || strspn(words->items[0], "0123456789") == strlen(words->items[0]))) return APP_DONE;
     if (by && command->bit & APP_RUN)
         return app_error(APP_USAGE, "%s names the model; found '%s' too (give a prompt by -p, or after a MODEL without %s)", by,
                          words->items[0], by);
     if (by && !(command->bit & APP_SERVE && !given[m])) /* the server takes several models */
         return app_error(APP_USAGE, "%s names the model; found '%s' too%s", by, words->items[0],
-                         command->bit & APP_SERVE ? " (each model needs its own -m, or all come without it)" : "");
+                         command->bit & APP_SERVE ? " (each model needs its own -m, or all come without it)" : hint);
     for (size_t i = 0; i < words->n; i++) {
         const char *word = words->items[i];
         if (*word && strcmp(word, "-")) continue;
@@ -737,10 +740,11 @@ static int take_model(app_options *options, bool *given)
         ok = ok && add_text(&options->pulled, text.data); /* `pulled` owns its texts */
         if (!ok) app_text_free(&text);
         if (!ok || !add_text(&options->prompts, text.data)) return app_error_memory("the options");
-    } else if (words->n > 1 && !(command->bit & APP_SERVE)) {
-        return app_error(APP_USAGE, "'%s' takes one model; found '%s' too", command->name, words->items[1]);
+    } else if (words->n > 1 && !ids && !(command->bit & APP_SERVE)) {
+        return app_error(APP_USAGE, "'%s' takes one model; found '%s' too%s", command->name, words->items[1], hint);
     }
-    words->n = 0;
+    if (ids) memmove(words->items, words->items + 1, --words->n * sizeof *words->items);
+    else words->n = 0;
     return APP_DONE;
 }
 

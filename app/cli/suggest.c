@@ -78,6 +78,7 @@ static const struct {
     {APP_SERVE, "-r --reverse-prompt", "stop texts come with the requests of clients (\"stop\")"},
     {APP_SERVE, "-l --logit-bias", "biases come with the requests of clients (\"logit_bias\")"},
     {APP_SERVE, "-sys --system-prompt", "system messages come with the requests of clients"},
+    {APP_RUN | APP_SERVE, "--tokenizer", "a model's file has its tokenizer"},
     {APP_SERVE, "--tools", "tools come with the requests of clients (\"tools\")"},
     {APP_RUN | APP_BENCH, "--host --port", "'aerie serve' is what listens"},
     {APP_ROUTER, "-m --model", "models are given to the servers behind the router"},
@@ -149,12 +150,25 @@ static const char *nearest_option(const app_command *command, const char *text, 
     return best;
 }
 
+/* Returns where the value begins in "-n=3" or "-n3", if -n is an option with a value; else 0. */
+static size_t value_at(const app_command *command, const char *name, size_t n)
+{
+    size_t at = strcspn(name, "=0123456789");
+    if (name[1] == '-' || at >= n) return 0;
+    const size_t i = app_option_find(name, at, command->bit);
+    return i < app_n_options() && app_option_at(i)->argument ? at : 0;
+}
+
 int app_unknown_option(const app_command *command, const char *name, size_t n)
 {
     char text[64], known[64];
     if (owners(name, n)) return belongs_to_others(command, name, n);
     const app_foreign *f = app_foreign_option(name, n);
     if (f) return foreign_option(command, f, name, n);
+    const size_t at = value_at(command, name, n);
+    if (at)
+        return app_error(APP_USAGE, "unknown option '%.*s'; a value follows after a space: %.*s %.*s", (int)n, name, (int)at,
+                         name, (int)(n - at - (name[at] == '=')), name + at + (name[at] == '='));
     snprintf(text, sizeof text, "%.*s", (int)(n < 63 ? n : 63), name);
     const char *best = nearest_option(command, text, known);
     if (!best) return app_error(APP_USAGE, "unknown option '%s'; 'aerie help %s --all' lists all", text, command->name);
