@@ -458,6 +458,7 @@ class Basic(unittest.TestCase):
                 ("/completion", {"prompt": "a"}, "n_predict", 0, 2**31 - 1, (-1,)),
                 ("/completion", {"prompt": "a"}, "max_tokens", 0, 2**31 - 1, (-1,)),
                 ("/v1/messages", chat("x"), "max_tokens", 0, 2**31 - 1, (-1,)),
+                ("/v1/responses", {"input": "x"}, "max_output_tokens", 0, 2**31 - 1, (-1,)),
                 ("/v1/chat/completions", chat("x", max_tokens=1), "reasoning_budget_tokens", 0, 2**31 - 1, (-1,)),
                 ("/v1/chat/completions", chat("x", max_tokens=1), "thinking_budget", 0, 2**31 - 1, (-1,)),
                 ("/v1/completions", text, "mirostat", 0, 2, ()),
@@ -475,6 +476,11 @@ class Basic(unittest.TestCase):
                 self.assertIn(f"'{field}' must be a whole number {found.group()}", said)
             for value in also:
                 self.assertIn(f"{value}", said)
+        for path, body, field in (
+                ("/api/generate", {"model": "m", "prompt": "a", "options": {"num_predict": 1.5}}, "num_predict"),
+                ("/api/chat", {"model": "m", **chat("x"), "options": {"num_predict": 2**31}}, "num_predict"),
+                ("/v1/messages", chat("x", max_tokens=1, thinking={"type": "enabled", "budget_tokens": -2}), "budget_tokens")):
+            self.assertIn(f"'{field}' must be a whole number from", self.ask(body, 400, path).error)
         self.assertIn("but not 1", self.ask({**text, "mirostat": 1}, 400, "/v1/completions").error)
         self.assertIn("negative", self.ask({**text, "seed": 0.5}, 400, "/v1/completions").error)
         self.ask({"model": "m", "keep_alive": 1e10, "input": "a"}, 200, "/api/embed")

@@ -470,8 +470,8 @@ static bool messages_convert(serve_ask *ask, serve_error *error)
     const bool thinks = type && (strcmp(type, "enabled") == 0 || strcmp(type, "adaptive") == 0);
     if (ok && thinks) ok = json_object_set_new(body, "enable_thinking", json_true()) == 0;
     json_t *most = (json_t *)serve_get(thinking, "budget_tokens");
-    if (ok && most && !json_is_integer(most))
-        ok = serve_fail(error, 400, "thinking", "'thinking.budget_tokens' must be a whole number");
+    uint32_t n_most;
+    if (ok && most) ok = serve_get_u32(thinking, "budget_tokens", 0, INT32_MAX, "", &n_most, error);
     if (ok && most) ok = json_object_set(body, "reasoning_budget_tokens", most) == 0;
     return serve_ask_replace(ask, body, ok, error);
 }

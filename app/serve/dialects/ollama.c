@@ -173,6 +173,7 @@ static bool convert_chat(serve_ask *ask, serve_error *error)
 {
     const json_t *messages = NULL;
     json_t *tools = json_object_get(ask->body, "tools"), *body = json_object(), *out = json_array();
+    ask->count_name = "num_predict";
     bool ok = body && out && serve_ollama_keep(ask->body, &ask->keep, error) &&
               serve_get_list(ask->body, "messages", &messages, error) && convert_common(body, ask->body, error);
     for (size_t i = 0; ok && i < json_array_size(messages); i++)
@@ -202,6 +203,7 @@ static bool convert_generate(serve_ask *ask, serve_error *error)
     bool raw = false;
     app_text laid = {0};
     json_t *body = json_object(), *messages = json_array();
+    ask->count_name = "num_predict";
     bool ok = body && messages && serve_ollama_keep(ask->body, &ask->keep, error) && convert_common(body, ask->body, error) &&
               serve_get_text(ask->body, "prompt", &prompt, error) && serve_get_text(ask->body, "system", &system, error) &&
               serve_get_text(ask->body, "suffix", &suffix, error) && serve_get_bool(ask->body, "raw", &raw, error) &&

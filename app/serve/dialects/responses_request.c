@@ -287,6 +287,7 @@ bool serve_responses_convert(serve_ask *ask, serve_error *error)
     static const char *const unsupported[] = {"previous_response_id", "conversation", "prompt"};
     const json_t *reasoning = NULL;
     bool background = false;
+    ask->count_name = "max_output_tokens";
     for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
         const json_t *v = json_object_get(ask->body, unsupported[i]);
         if (v && !json_is_null(v))

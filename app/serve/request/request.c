@@ -183,7 +183,7 @@ static bool set_row(serve_ask *ask, const field_row *row, const json_t *v, serve
     static const char *const notes[FIELD_BOOL] = {
         [FIELD_F32] = "", [FIELD_I32] = "", [FIELD_U32] = "", [FIELD_ANSWERS] = " (--max-n)", [FIELD_MIROSTAT] = ", but not 1",
         [FIELD_TOKENS] = ", or -1 or -2 for as many as fit", [FIELD_DRAFTS] = ""};
-    const char *field = row->name;
+    const char *field = row->type == FIELD_TOKENS && ask->count_name ? ask->count_name : row->name;
     void *place = (char *)ask + row->offset;
     double x;
     if (row->type == FIELD_SEED) return set_seed(ask, v, field, error);

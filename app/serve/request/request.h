@@ -35,6 +35,7 @@ typedef struct serve_ask {
     bool keeps_context; /* the tokens of prompt and answer are part of the answer (ollama_prompt.c) */
     bool only_prompt; /* the prompt is only evaluated, without an answer */
     bool may_be_zero; /* n_predict 0 is possible, and means only_prompt; always in a chat */
+    const char *count_name; /* what the client calls "max_tokens"; NULL: that */
     uint32_t n, n_predict, n_top; /* n_predict 0: as much as fits */
     bool no_drafts; /* what the request allows of speculation, as in aerie_request */
     uint32_t draft_max, draft_min;
