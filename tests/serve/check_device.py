@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
 import time
 import unittest
 
@@ -38,15 +39,6 @@ def words(stream):
 def has_emu():
     said = subprocess.run([rig.AERIE, "--version"], capture_output=True, text=True, check=True).stdout
     return any("emu" in line for line in said.splitlines() if line.startswith("gpu drivers:"))
-
-
-def received(datagrams):
-    out = []
-    try:
-        while True:
-            out.append(datagrams.recv(100))
-    except BlockingIOError:
-        return out
 
 
 class Device(unittest.TestCase):
@@ -140,26 +132,36 @@ class Device(unittest.TestCase):
         model is loaded in between."""
         watchdog = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         watchdog.bind(os.path.join(rig.FOLDER, "notify"))
-        watchdog.setblocking(False)
+        heard = []  # read at once, since the server waits for room
+
+        def listen():
+            while (said := watchdog.recv(100)) != b"over":
+                heard.append(said)
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
         with Server("--device", "emu", "-np", "1", "--no-access-log", "--stuck-after", "1",
                     env={"AERIE_EMU_LOSE": "1", "NOTIFY_SOCKET": watchdog.getsockname(), "WATCHDOG_USEC": "3000"}) as s:
-            s.wait_until(lambda: b"WATCHDOG=1" in received(watchdog))
-            self.rests(s)
+            s.wait_until(lambda: b"WATCHDOG=1" in heard)
+            body = {"model": "m", "prompt": "a", "stream": False, "keep_alive": 0}  # it is idle, and is not unloaded for that
+            self.rests(lambda: s.post("/api/generate", body))
             self.assertEqual(s.get("/health").json["status"], "device lost")
             s.wait_until(lambda: s.get("/health").status == 200)
-            received(watchdog)
+            heard.clear()
             time.sleep(1)  # on a slow machine this sees less
-            self.assertNotIn(b"WATCHDOG=1", received(watchdog))
-            self.rests(s)
+            self.assertNotIn(b"WATCHDOG=1", heard)
+            self.rests(lambda: ask(s, 1))
             self.assertEqual(s.logged("so the model is loaded again"), 3)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ends:
+            ends.sendto(b"over", watchdog.getsockname())
+        listener.join()
         watchdog.close()
 
-    def rests(self, s):
-        answers = [ask(s, 1)]
+    def rests(self, asks):
+        answers = [asks()]
         while answers[-1].status == 500:
             self.assertLess(len(answers), 20)
             self.assertIn("the device was lost at launch 1", answers[-1].error)
-            answers.append(ask(s, 1))
+            answers.append(asks())
         self.assertEqual(answers[-1].status, 503)
         self.assertRegex(answers[-1].error, r"was lost [45] times without an answer in between; .* again in \d+ s")
         self.assertIn(int(answers[-1].headers["Retry-After"]), range(1, 16))

@@ -650,8 +650,8 @@ void serve_models_sleep(serve_models *models)
     pthread_mutex_lock(&models->lock);
     for (size_t i = 0; i < models->n; i++) {
         serve_model *m = &models->items[i];
-        if (m->state == SERVE_READY && !m->n_users && m->keep >= 0 && app_now() - m->last_used >= m->keep)
-            serve_models_unload(models, m);
+        const bool idle = m->state == SERVE_READY && !m->n_users && !serve_model_is_lost(m); /* or else it is loaded again */
+        if (idle && m->keep >= 0 && app_now() - m->last_used >= m->keep) serve_models_unload(models, m);
     }
     pthread_mutex_unlock(&models->lock);
 }
