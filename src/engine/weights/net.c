@@ -517,7 +517,7 @@ static void list_layer(ae_net *net, uint32_t i)
     cut mixer = cut_mixer(net->ranks, i);
     const cut ffn = cut_ffn(h, net->ranks, i);
     if (net->by_index) mixer.index_q = of_list(net->by_index, 2 * h->index.n_heads), mixer.index_k = of_list(net->by_index, 2);
-    const ae_recur_hparams *r = mixer.recur ? &mixer.recur->own : &h->recur;
+    const ae_recur_hparams *r = ae_order_recur(net); /* not mixer.recur: layers of other stages have none */
     if (from->recur.rates) mixer.by_part = of_list(net->by_part, 3 * r->n_heads);
     if (ae_order_has_gate(&from->recur) && r->n_groups) {
         mixer.by_part = of_list(net->by_part, 3 * r->n_groups);

@@ -1,6 +1,11 @@
 /* order.c - implements order.h. */
 #include "engine/weights/order.h"
 
+const ae_recur_hparams *ae_order_recur(const ae_net *net)
+{
+    return net->ranks && net->ranks->recur.is_cut ? &net->ranks->recur.own : &net->model->hparams.recur;
+}
+
 static aerie_status alloc_runs(ae_part_run **out, size_t n, aerie_error *error)
 {
     *out = n ? ae_alloc(n, sizeof **out) : NULL;
@@ -32,11 +37,11 @@ static aerie_status order_heads(ae_net *net, aerie_error *error)
  * has, keys, values, gates. */
 static aerie_status order_groups(ae_net *net, aerie_error *error)
 {
-    const ae_recur_cut *cut = net->ranks && net->ranks->recur.is_cut ? &net->ranks->recur : NULL;
-    const ae_recur_hparams *r = cut ? &cut->own : &net->model->hparams.recur;
+    const ae_recur_hparams *r = ae_order_recur(net);
+    const bool cut = r != &net->model->hparams.recur;
     const uint32_t n = r->n_groups, d = r->key_dim, each = n ? r->n_heads / n * r->value_dim : 0;
     const uint32_t begin[] = {0, d, 2 * d, 2 * d + each}, size[] = {d, d, each, each};
-    const uint64_t first = cut ? cut->in.list[0].first / d : 0; /* of the rank's groups: queries come first */
+    const uint64_t first = cut ? net->ranks->recur.in.list[0].first / d : 0; /* of the rank's groups: queries come first */
     AE_TRY(alloc_runs(&net->by_part, 4 * (size_t)n, error));
     for (uint32_t k = 0; k < 4; k++)
         for (uint32_t g = 0; g < n; g++)

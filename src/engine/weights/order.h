@@ -13,6 +13,9 @@ static inline bool ae_order_has_gate(const ae_recur_layer *l)
     return l->gate && l->gate == l->in;
 }
 
+/* Returns the sizes of this rank's recurrent mixers, for which by_part is. */
+const ae_recur_hparams *ae_order_recur(const ae_net *net);
+
 /* Sets by_index and by_part. MEMORY. */
 aerie_status ae_order_rows(ae_net *net, aerie_error *error);
 
