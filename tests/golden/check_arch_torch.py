@@ -227,6 +227,8 @@ def qwen3next(f):
     def change(name, w, i):
         if name == "attn_gate.weight":
             return None
+        if name == "ssm_in.weight":
+            return "in_proj_qkvz.weight", w
         if name == "attn_qkv.weight":  # with attn_gate's: for each group its q, k, values and z
             z = f.tensors[f"blk.{i}.attn_gate.weight"].reshape(k, v // k * d, -1)
             q, key, value = (part.reshape(k, -1, w.shape[1]) for part in np.split(w, [d * k, 2 * d * k]))
