@@ -9,6 +9,7 @@ import threading
 import time
 import unittest
 
+import check_decide
 import rig
 from rig import Server
 
@@ -175,6 +176,22 @@ class Device(unittest.TestCase):
             with concurrent.futures.ThreadPoolExecutor(8) as pool:
                 for a in pool.map(lambda _: embed(s), range(40)):
                     self.assertEqual((a.status, a.json.get("data")), (200, first), a.body)
+            self.assertGreater(s.logged("so the model is loaded again"), 0)
+        self.assertEqual(s.stop(), 0)
+
+    def test_decisions_on_a_lost_device(self):
+        """Likewise."""
+        path = os.path.join(rig.FOLDER, "modern-bert-decides.gguf")
+        subprocess.run([os.path.join(os.path.dirname(rig.MKMODEL), "mkarch"), "modern-bert-decides", path], check=True)
+        with Server("--device", "emu", "-np", "1", "--no-access-log", "--override-kv",
+                    "tokenizer.chat_template.systemone=str:" + check_decide.OWN, model="modern-bert-decides.gguf",
+                    env={"AERIE_EMU_LOSE": "500"}) as s:
+            questions = {"angry": check_decide.QUESTIONS["angry"]}
+            first = check_decide.ask(s, questions)
+            self.assertEqual(first.status, 200, first.body)
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                for a in pool.map(lambda _: check_decide.ask(s, questions), range(20)):
+                    self.assertEqual((a.status, a.json.get("answers")), (200, first.json["answers"]), a.body)
             self.assertGreater(s.logged("so the model is loaded again"), 0)
         self.assertEqual(s.stop(), 0)
 

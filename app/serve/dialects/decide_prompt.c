@@ -444,29 +444,41 @@ static bool make_chunks(const decision *d, aerie_chunk **chunks, size_t *n_chunk
     return true;
 }
 
-/* Has the prompt scored: with labels, by the logits of the first n_scores. */
-static bool score(decision *d, float *scores, size_t n_scores)
+/* *again: the model failed, so the same prompt is to be scored again. */
+static bool score_chunks(decision *d, const aerie_chunk *chunks, size_t n_chunks, const uint8_t *spans, float *scores,
+                         size_t n_scores, bool *again)
 {
     serve_model *m = d->ask.model;
     aerie_error why = {0};
     aerie_status status = AERIE_OK;
-    aerie_chunk *chunks = NULL;
-    uint8_t *spans = NULL;
-    aerie_embedder *e = NULL;
-    size_t n_chunks;
-    const bool ok = make_chunks(d, &chunks, &n_chunks, &spans);
-    d->n_all += aerie_prompt_n_positions(d->ask.pictured) + d->n_tokens;
-    sem_post(d->call->work); /* let other requests be read and tokenized meanwhile */
     pthread_mutex_lock(&m->embed_lock);
-    if (ok) e = serve_embedder_of(&d->ask, AERIE_POOLING_AUTO, false, d->error);
+    *again = serve_model_fails(m); /* for requests before this one */
+    aerie_embedder *e = *again ? NULL : serve_embedder_of(&d->ask, AERIE_POOLING_AUTO, false, d->error);
     if (e && d->labels) status = aerie_embedder_logits(e, chunks, n_chunks, d->labels, n_scores, scores, &why);
     else if (e) status = aerie_embedder_decide(e, chunks, n_chunks, spans, scores, n_scores, &why);
     pthread_mutex_unlock(&m->embed_lock);
     if (e) serve_model_note_pass(m, status);
+    *again = *again || (status == AERIE_ERROR_INTERNAL && serve_ask_may_try(&d->ask));
+    return *again || (e && (status == AERIE_OK || serve_fail_library(d->error, status, &why, "questions")));
+}
+
+/* Has the prompt scored: with labels, by the logits of the first n_scores. */
+static bool score(decision *d, float *scores, size_t n_scores)
+{
+    aerie_chunk *chunks = NULL;
+    uint8_t *spans = NULL;
+    size_t n_chunks;
+    bool ok = make_chunks(d, &chunks, &n_chunks, &spans), again = true;
+    d->n_all += aerie_prompt_n_positions(d->ask.pictured) + d->n_tokens;
+    sem_post(d->call->work); /* let other requests be read and tokenized meanwhile */
+    while (ok && again) {
+        ok = score_chunks(d, chunks, n_chunks, spans, scores, n_scores, &again);
+        if (ok && again) ok = serve_ask_wait(&d->ask, d->error);
+    }
     sem_wait(d->call->work);
     free(chunks);
     free(spans);
-    return e && (status == AERIE_OK || serve_fail_library(d->error, status, &why, "questions"));
+    return ok;
 }
 
 static bool compute_one(decision *d, const decide_question *q)

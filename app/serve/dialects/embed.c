@@ -236,11 +236,8 @@ static bool compute(embedding *e)
         bool again = false;
         if (serve_call_gone(e->call)) ok = serve_fail(e->error, 499, "", "the client is gone");
         else ok = embed_some(e, i, &again);
-        if (again && serve_model_fails(e->ask.model)) {
-            serve_ask_leave(&e->ask);
-            ok = serve_ask_return(&e->ask, app_now() + SERVE_WAIT_SECONDS, e->error);
-        }
-        if (!again) i += TURN;
+        if (again) ok = serve_ask_wait(&e->ask, e->error);
+        else i += TURN;
     }
     if (ok) serve_model_note_answer(e->ask.model);
     sem_wait(e->call->work);

@@ -638,6 +638,13 @@ bool serve_ask_return(serve_ask *ask, double end, serve_error *error)
                       ask->left->name);
 }
 
+bool serve_ask_wait(serve_ask *ask, serve_error *error)
+{
+    if (!serve_model_fails(ask->model)) return true;
+    serve_ask_leave(ask);
+    return serve_ask_return(ask, app_now() + SERVE_WAIT_SECONDS, error);
+}
+
 void serve_ask_free(serve_ask *ask)
 {
     serve_ask_leave(ask);

@@ -107,6 +107,8 @@ bool serve_ask_may_try(serve_ask *ask);
 void serve_ask_leave(serve_ask *ask);
 /* Takes the model that was left, for which it waits until `end`, which is monotonic. */
 bool serve_ask_return(serve_ask *ask, double end, serve_error *error);
+/* If the model's passes fail, leaves it and waits until it has been loaded again. Called without call->work. */
+bool serve_ask_wait(serve_ask *ask, serve_error *error);
 void serve_ask_free(serve_ask *ask);
 /* Returns false with *error if anything could not be stored: memory is short, or the memory for requests is exhausted. */
 bool serve_ask_kept(const serve_ask *ask, serve_error *error);
