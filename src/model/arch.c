@@ -255,7 +255,7 @@ static const ae_arch archs[] = {
      .ungated = true},
     {.name = "mpt", .layer_norm = true, .positions = true, .positions_optional = true, .no_rope_period = 1, .clamp_qkv = true,
      .alibi_key = true, .qk_norm = AE_QK_NORM_ROW_LAYER, .qk_norm_optional = true, .activation = AE_ACTIVATION_GELU,
-     .ungated = true},
+     .ungated = true, .ff_divisors = true},
     {.name = "refact", .alibi = 8.0f, .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true},
     {.name = "jais", .layer_norm = true, .no_rope_period = 1, .alibi_key = true, .scale_by_size = true},
     {.name = "apertus", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .activation = AE_ACTIVATION_XIELU, .ungated = true},

@@ -198,6 +198,7 @@ typedef struct ae_arch {
     ae_activation activation;
     bool activation_key; /* hidden_activation may name another activation */
     bool ungated;
+    bool ff_divisors;    /* blk.N.ffn.act.scales divide the activation's results; converters write them for AWQ checkpoints */
     bool nextn_pre;      /* ae_hparams.nextn_pre */
     bool nextn_window;   /* MTP blocks have the window too, unless an array that includes them says otherwise */
     bool nextn_both;     /* ONE: an MTP block has attention and a feed-forward block, and ends with a layer norm */

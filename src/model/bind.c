@@ -321,7 +321,9 @@ aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h, ae_arena *arena)
                        ae_gguf_path(gguf), h->n_heads, h->n_kv_heads);
     AE_TRY(b->arch->mla ? ae_bind_mla_head(b, h) : read_head(b, h));
     h->attn_scale = 1.0f / sqrtf((float)h->head_dim);
-    if (!(h->norm_eps > 0.0f && h->norm_eps < 1.0f))
+    /* llama.cpp's saver writes 0 for qwen2vl, since its reader ignores the key, and norms without an epsilon */
+    const bool zero = h->norm_eps == 0.0f && ae_bind_is_saved(b);
+    if (!zero && !(h->norm_eps > 0.0f && h->norm_eps < 1.0f))
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: the norm's epsilon is %g; it must lie between 0 and 1",
                        ae_gguf_path(gguf), (double)h->norm_eps);
     return read_rope(b, h, arena);
@@ -334,6 +336,7 @@ aerie_status ae_bind_stack(ae_binder *b, const char *name, bool required, uint32
 {
     const char *path = ae_gguf_path(b->gguf);
     const ae_gguf_tensor *t = ae_gguf_tensor_find(b->gguf, name);
+    if (t && !required && ae_bind_is_unused(b, t)) t = NULL;
     *out = t;
     if (!t) {
         if (!required) return AERIE_OK;
@@ -416,6 +419,7 @@ aerie_status ae_bind_dense(ae_binder *b, uint32_t i, const ae_hparams *h, uint32
         AE_TRY(ae_bind_layer(b, i, "ffn_up.bias", false, 0, f, &l->b_up));
     }
     AE_TRY(ae_bind_layer(b, i, "ffn_down.weight", true, e, f, &l->w_down));
+    if (b->arch->ff_divisors) AE_TRY(ae_bind_layer(b, i, "ffn.act.scales", false, 0, f, &l->ff_divisors));
     if (b->arch->sub_norms) AE_TRY(ae_bind_layer(b, i, "ffn_sub_norm.weight", true, 0, f, &l->ffn_sub_norm));
     return ae_bind_layer(b, i, "ffn_down.bias", false, 0, e, &l->b_down);
 }

@@ -18,6 +18,8 @@ typedef struct ae_binder {
     const char *blocks; /* how the names of a layer's tensors begin; NULL: "blk" */
     char key[96]; /* the key that was looked up last */
     char *unread; /* as in ae_model_options */
+    ae_tensor_ref unused; /* as in ae_model */
+    uint32_t n_unused;
 } ae_binder;
 
 static inline const char *ae_bind_prefix(const ae_binder *b)
@@ -48,8 +50,10 @@ aerie_status ae_bind_rope(ae_binder *b, ae_hparams *h, const aerie_rope *rope);
 /* bound.c: creates the list of the file's tensors, in which the following functions mark those that were read. */
 aerie_status ae_bind_begin(ae_binder *b, ae_arena *arena);
 /* UNSUPPORTED, naming the tensor, if a tensor was not read that belongs to layers[n], the blocks from `first` on, or, with
- * `outside`, to no block. */
-aerie_status ae_bind_end(const ae_binder *b, const ae_layer *layers, uint32_t first, uint32_t n, bool outside);
+ * `outside`, to no block. Counts those among them that no program uses (b->n_unused). */
+aerie_status ae_bind_end(ae_binder *b, const ae_layer *layers, uint32_t first, uint32_t n, bool outside);
+/* Returns whether no program uses a tensor, so that it must not be read, even though other architectures use such a tensor. */
+bool ae_bind_is_unused(const ae_binder *b, ae_tensor_ref tensor);
 /* Marks a tensor (or NULL) as part of the model. ae_bind_stack and the functions that use it do so themselves. */
 void ae_bind_mark(ae_binder *b, ae_tensor_ref tensor);
 /* Finds the scale that belongs to a weight of n_stack matrices. */

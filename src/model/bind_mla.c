@@ -55,7 +55,7 @@ static aerie_status read_sizes(ae_binder *b, ae_hparams *h)
         AE_TRY(ae_bind_get(b, "attention.value_length", false, 1, AE_MAX_HEAD_DIM, &m->value_dim));
         AE_TRY(ae_bind_range(b, "attention.value_length", m->value_dim, 1, AE_MAX_HEAD_DIM));
     }
-    if (n_rope >= h->head_dim)
+    if (is_new(b) && n_rope >= h->head_dim) /* old files may leave none */
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: queries of %u values a head, of which %u rotate; some must be left "
                        "that do not", ae_gguf_path(b->gguf), h->head_dim, n_rope);
     m->n_nope = h->head_dim - n_rope;

@@ -1,7 +1,8 @@
 /* bound.c - which of a file's tensors are part of the model: scales that belong to weights, and tensors that were not read.
  *
  * If a tensor of a layer that runs, or of no layer, is not read, the program that wrote the file would compute something that
- * aerie does not. So there must be no such tensor, except for those in the lists below, which change nothing. */
+ * aerie does not. So there must be no such tensor, except for those in the lists below, which change nothing, and those that no
+ * program uses. */
 #include <stdio.h>
 #include <string.h>
 
@@ -69,6 +70,47 @@ aerie_status ae_bind_scale(ae_binder *b, ae_tensor_ref weight, uint32_t n_stack)
     return AERIE_OK;
 }
 
+/* ---- What no program uses ------------------------------------------------------------------------- */
+
+/* Tensors that llama.cpp loads and does not use, and that the models' published code does not have. llama.cpp's model saver
+ * writes them. */
+static const struct {
+    const char *name; /* of the tensor, or of its part in a layer, which begins with a dot */
+    const char *archs[4];
+    bool optional;    /* layers of this architecture never read it, though the functions that bind them would */
+} unused[] = {
+    {".attn_q.bias", {"bailingmoe3", "glm5-next", "kimi-k3", "kimi-linear"}, false},
+    {".attn_k.bias", {"bailingmoe3", "glm5-next", "kimi-k3", "kimi-linear"}, false},
+    {".attn_v.bias", {"bailingmoe3", "glm5-next", "kimi-k3", "kimi-linear"}, false},
+    {".attn_k_norm.weight", {"mpt"}, false}, /* both without attn_q_norm */
+    {".attn_k_norm.bias", {"mpt"}, false},
+    {".attn_output.bias", {"cogvlm"}, true},
+    {".ffn_gate.bias", {"cogvlm"}, true},
+    {".ffn_up.bias", {"cogvlm"}, true},
+    {".ffn_down.bias", {"cogvlm"}, true},
+    {"output.bias", {"dream", "qwen2vl"}, true},
+    {"rope_freqs.weight", {"cogvlm", "falcon-h1", "llada"}, true},
+};
+
+/* Returns the index of the tensor in this list, or -1. */
+static int find_unused(const ae_binder *b, const ae_gguf_tensor *t)
+{
+    ae_gguf_string part;
+    ae_bind_block_of(ae_bind_prefix(b), t, &part);
+    for (size_t i = 0; i < sizeof unused / sizeof *unused; i++) {
+        if (strlen(unused[i].name) != part.n || memcmp(unused[i].name, part.data, part.n)) continue;
+        for (size_t k = 0; k < 4 && unused[i].archs[k]; k++)
+            if (!strcmp(unused[i].archs[k], b->arch->name)) return (int)i;
+    }
+    return -1;
+}
+
+bool ae_bind_is_unused(const ae_binder *b, ae_tensor_ref t)
+{
+    const int i = b->arch ? find_unused(b, t) : -1;
+    return i >= 0 && unused[i].optional;
+}
+
 /* ---- What was not read ----------------------------------------------------------------------------- */
 
 int ae_bind_block_of(const char *blocks, const ae_gguf_tensor *t, ae_gguf_string *part)
@@ -125,17 +167,21 @@ static bool is_harmless_in(const ae_arch *arch, const ae_layer *l, int block, ae
     return l->mla.kv_b && (begins_with(part, ".attn_k_b.") || begins_with(part, ".attn_v_b."));
 }
 
-aerie_status ae_bind_end(const ae_binder *b, const ae_layer *layers, uint32_t first, uint32_t n, bool outside)
+aerie_status ae_bind_end(ae_binder *b, const ae_layer *layers, uint32_t first, uint32_t n, bool outside)
 {
     for (size_t i = 0; i < ae_gguf_n_tensors(b->gguf); i++) {
         const ae_gguf_tensor *t = ae_gguf_tensor_at(b->gguf, i);
         ae_gguf_string part;
         const int block = ae_bind_block_of(ae_bind_prefix(b), t, &part);
         if (b->bound[i].read) continue;
-        const bool other = block < 0 ? !outside || is_harmless(t->name) || is_of_other_half(b->arch, t->name)
-                                     : block < (int)first || block >= (int)(first + n);
-        if (other) continue;
-        if (block >= 0 && is_harmless_in(b->arch, &layers[block - (int)first], block, part)) continue;
+        if (block < 0 ? !outside : block < (int)first || block >= (int)(first + n)) continue;
+        const ae_layer *l = block < 0 ? NULL : &layers[block - (int)first];
+        if (find_unused(b, t) >= 0 && !(l && l->q_norm)) { /* attn_k_norm is used beside attn_q_norm */
+            if (!b->n_unused++) b->unused = t;
+            continue;
+        }
+        if (!l && (is_harmless(t->name) || is_of_other_half(b->arch, t->name))) continue;
+        if (l && is_harmless_in(b->arch, l, block, part)) continue;
         if (b->unread) snprintf(b->unread, AE_MODEL_UNREAD, "%.*s", (int)t->name.n, t->name.data);
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: nothing reads tensor %.*s: in architecture %s aerie knows no "
                        "such part%s, so it would not compute what the file says", ae_gguf_path(b->gguf),

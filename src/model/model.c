@@ -184,8 +184,8 @@ static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae
         const bool required = !b->arch->qk_norm_optional;
         AE_TRY(
             ae_bind_layer(b, i, "attn_q_norm.weight", required, layer ? s->n_heads : 0, by_head ? s->head_dim : q, &l->q_norm));
-        if (s->kv_from == (int)i)
-            AE_TRY(ae_bind_layer(b, i, "attn_k_norm.weight", l->q_norm != NULL, layer ? s->n_kv_heads : 0,
+        if (l->q_norm && s->kv_from == (int)i)
+            AE_TRY(ae_bind_layer(b, i, "attn_k_norm.weight", true, layer ? s->n_kv_heads : 0,
                                  by_head ? s->head_dim : kv, &l->k_norm));
         if (layer || s->qk_norm == AE_QK_NORM_ROW_LAYER) AE_TRY(bind_qk_biases(b, i, l));
         if (!l->q_norm) s->qk_norm = AE_QK_NORM_NONE;
@@ -675,6 +675,7 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
     const uint32_t first = options->nextn && !drafter ? m->hparams.n_layers : 0;
     if (!options->nextn) AE_TRY(check_blocks(&b, &m->hparams));
     AE_TRY(ae_bind_end(&b, m->layers + first, first, b.n_specs - first, !first && !b.arch->block));
+    m->unused = b.unused, m->n_unused = b.n_unused;
     m->n_params = options->nextn && !drafter ? count_nextn(m->gguf, m->hparams.n_layers) : ae_bind_n_params(m->gguf);
     return AERIE_OK;
 }

@@ -564,6 +564,7 @@ typedef struct ae_layer {
     ae_tensor_ref w_gate, w_up, w_down; /* [n_ff, n_embd] x 2, [n_embd, n_ff]; w_gate NULL: no gate */
     ae_tensor_ref w_gate_up;           /* instead of w_gate and w_up: their rows in this order */
     ae_tensor_ref b_gate, b_up, b_down; /* optional */
+    ae_tensor_ref ff_divisors;         /* optional, [n_ff]: the activation's results are divided by these (AWQ) */
     /* with experts, instead of the six fields above or in addition to them; E experts with f = experts.n_ff neurons */
     ae_tensor_ref router;              /* [E, n_embd]; NULL: a layer without experts */
     ae_tensor_ref router_b;            /* optional, [E], added to the logits */
@@ -645,6 +646,8 @@ typedef struct ae_model {
     ae_tensor_ref pre_projection, post_projection; /* [n_embd, 2 n_target_embd], the embedding's half first, and [n_target_embd,
                                                     * n_embd] */
     ae_bound *bound;          /* [tensors of the file] in the file's order */
+    ae_tensor_ref unused;     /* first of n_unused tensors of the file that no program uses, although it has them; or NULL */
+    uint32_t n_unused;
     ae_layer *layers;         /* [n_layers]; with options.nextn [n_layers + n_nextn], of which only the last n_nextn have
                                * weights */
     ae_nextn *nextn;          /* [n_nextn] with options.nextn, else NULL */

@@ -145,6 +145,11 @@ static void tell_loaded(const aerie_model *m, const aerie_model_params *p)
     if (*ae_vocab_warning(m->vocab))
         ae_log_say(&p->log, AERIE_LOG_WARNING, "%.300s: %s", ae_gguf_path(gguf), ae_vocab_warning(m->vocab));
     if (!m->model) return;
+    if (m->model->n_unused)
+        ae_log_say(&p->log, AERIE_LOG_WARNING, "%.300s: tensor %.*s%s not used, as in llama.cpp; published models of "
+                   "architecture %s have no such tensors", ae_gguf_path(gguf),
+                   (int)(m->model->unused->name.n < 100 ? m->model->unused->name.n : 100), m->model->unused->name.data,
+                   m->model->n_unused > 1 ? " and others are" : " is", m->model->hparams.arch);
     warn_of_placements(m, p);
     const ae_parts *parts = &m->net->parts;
     const double seconds = parts->fill_seconds, rate = seconds > 0 ? (double)parts->fill_bytes / 1e9 / seconds : 0;

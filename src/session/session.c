@@ -193,6 +193,9 @@ static void tell_session(const aerie_session *s, const aerie_session_params *giv
     if (given->n_taps && s->params.spec.head && s->params.n_taps != given->n_taps)
         ae_log_say(log, AERIE_LOG_WARNING, "the session taps the rows that its drafter head needs, not the %u asked for",
                    given->n_taps);
+    if (s->model->model->hparams.denoises && s->model->model->hparams.mask_token < 0)
+        ae_log_say(log, AERIE_LOG_WARNING, "the model's file names no mask token (tokenizer.ggml.mask_token_id), so that it "
+                   "cannot generate text; --override-kv tokenizer.ggml.mask_token_id=int:ID sets it");
     bool masks = false;
     for (uint32_t i = 0; i < s->n_types; i++) masks = masks || s->types[i] == AERIE_SPEC_NLD;
     if (given->spec.adapter && !masks)

@@ -40,11 +40,6 @@ aerie_status ae_denoise_create(ae_spec *spec, aerie_error *error)
 {
     const ae_model *m = ae_engine_net(spec->engine)->model;
     const uint32_t n_ctx = spec->n_ctx, n_vocab = (uint32_t)ae_vocab_n_tokens(spec->vocab);
-    if (m->hparams.mask_token < 0)
-        return ae_fail(error, AERIE_ERROR_FORMAT,
-                       "%s: a model of architecture %s needs a mask token, but the file does not name one "
-                       "(tokenizer.ggml.mask_token_id); set it with --override-kv tokenizer.ggml.mask_token_id=int:ID",
-                       ae_gguf_path(m->gguf), m->hparams.arch);
     struct ae_denoiser *d = spec->denoiser = ae_alloc(1, sizeof *d);
     if (!d) return ae_fail_memory(error, "the answers that are denoised", sizeof *d);
     d->mask = m->hparams.mask_token;
@@ -91,8 +86,14 @@ static aerie_status check_settings(const aerie_diffusion *d, aerie_error *error)
 
 aerie_status ae_denoise_check(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
 {
-    const char *arch = ae_engine_net(spec->engine)->model->hparams.arch;
+    const ae_model *model = ae_engine_net(spec->engine)->model;
+    const char *arch = model->hparams.arch;
     ae_draw draw;
+    if (spec->denoiser->mask < 0)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: a model of architecture %s needs a mask token to generate text, but the file does not name one "
+                       "(tokenizer.ggml.mask_token_id); set it with --override-kv tokenizer.ggml.mask_token_id=int:ID",
+                       ae_gguf_path(model->gguf), arch);
     if (request->grammar)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
                        "a grammar (or a schema, or forced tool calls) needs a model that generates from left to right; one of "

@@ -48,10 +48,10 @@ struct ae_denoiser {
     float *seeing;      /* [n_outputs][n_vocab] logits that saw the prompt; created for the first request with cfg_scale */
 };
 
-/* Creates the state that the slots share. FORMAT: the model has no mask token. */
+/* Creates the state that the slots share. */
 aerie_status ae_denoise_create(ae_spec *spec, aerie_error *error);
 void ae_denoise_free(ae_spec *spec);
-/* Errors: ARGUMENT, UNSUPPORTED: the request cannot be denoised, and why. */
+/* Errors: ARGUMENT, UNSUPPORTED: the request cannot be denoised, and why (the model may have no mask token). */
 aerie_status ae_denoise_check(const ae_spec *spec, const ae_spec_request *request, aerie_error *error);
 /* Prepares a slot whose tokens are the prompt. Errors: MEMORY. */
 aerie_status ae_denoise_start(ae_spec *spec, uint32_t i_slot, const ae_spec_request *request, aerie_error *error);

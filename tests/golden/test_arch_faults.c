@@ -125,6 +125,7 @@ static void no_positions(ae_model *m)
 {
     m->positions = NULL;
 }
+BREAK(no_divisors_of_ff, l->ff_divisors = NULL)
 static void only_back(ae_model *m)
 {
     m->hparams.n_near = 0;
@@ -451,6 +452,7 @@ static const struct fault {
     {"bailingmoe2", "half of a head rotates", 5, whole_rotation},
     {"minicpm3", "long contexts take the long factors", 6, one_table},
     {"minicpm3", "halves of a rotation lie apart", 25, other_pairs},
+    {"minicpm3-turned", "halves of a rotation lie apart", 25, other_pairs},
     {"baichuan", "pairs of a rotation lie side by side", 5, other_pairs},
     {"deepseek2-ocr", "halves of a rotation lie apart", 5, other_pairs},
     {"plamo", "network and attention in parallel", 28, in_series},
@@ -526,6 +528,7 @@ static const struct fault {
     {"mpt", "scores lose with distance", 5, no_slopes},
     {"mpt", "queries, keys and values are clamped", 28, no_clamp},
     {"mpt-positions", "positions from a table", 5, no_positions},
+    {"mpt-positions", "the activation's results are divided", 33, no_divisors_of_ff},
     {"refact", "scores lose with distance", 5, no_slopes},
     {"jais", "attention's scale is one over the size", 28, scale_of_head},
     {"baichuan-13b", "scores lose with distance", 5, no_slopes},

@@ -102,6 +102,8 @@ static const struct {
     {"llama-moe", "blk.0.ffn_gate_inp_shexp.weight", 64, 0, "blk.0.ffn_gate_inp_shexp.weight"},
     {"bert", "blk.0.attn_q_norm.weight", 16, 0, "blk.0.attn_q_norm.weight"},
     {"qwen35-mtp", "blk.0.attn_sub_norm.weight", 64, 0, "blk.0.attn_sub_norm.weight"},
+    {"jais", "blk.0.attn_k_norm.weight", 64, 2, "nothing reads tensor blk.0.attn_k_norm.weight"},
+    {"command-r", "blk.0.attn_k_norm.weight", 16, 2, "nothing reads tensor blk.0.attn_k_norm.weight"},
     /* known to change nothing */
     {"qwen3", "rope_freqs.weight", 12, 0, NULL},
     {"qwen3", "blk.0.attn_rot_embd.weight", 12, 0, NULL},
@@ -133,6 +135,45 @@ static void test_unread(void **state)
         if (extras[i].text ? status == AERIE_OK || !strstr(error.text, extras[i].text) : status != AERIE_OK)
             fail_msg("%s with %s: %d, %s", extras[i].model, extras[i].extra, (int)status, error.text);
         ae_model_free(model);
+    }
+    unlink(path_of("m")), unlink(path_of("s"));
+}
+
+/* Tensors of llama.cpp's model saver that no program uses: the model counts them for a warning and computes what it computes
+ * without them. Where the published code has such a tensor, it counts. */
+static void test_unused(void **state)
+{
+    static const struct {
+        const char *model, *extra;
+        uint32_t n;
+        bool used;
+    } cases[] = {
+        {"kimi-linear", "blk.0.attn_q.bias", 64, false}, {"kimi-k3", "blk.0.attn_k.bias", 64, false},
+        {"bailingmoe3", "blk.0.attn_v.bias", 64, false}, {"glm5-next", "blk.0.attn_q.bias", 64, false},
+        {"mpt", "blk.0.attn_k_norm.weight", 64, false},  {"mpt", "blk.0.attn_k_norm.bias", 64, false},
+        {"cogvlm", "blk.0.attn_output.bias", 64, false}, {"cogvlm", "blk.1.ffn_down.bias", 64, false},
+        {"dream", "output.bias", 264, false},            {"qwen2vl", "output.bias", 264, false},
+        {"llada", "rope_freqs.weight", 12, false},       {"cogvlm", "rope_freqs.weight", 8, false},
+        {"qwen2", "output.bias", 264, true},             {"qwen3", "blk.0.attn_output.bias", 64, true},
+        {"llada", "blk.1.ffn_down.bias", 64, true},
+    };
+    static float plain[ROWS][MKARCH_VOCAB], other[ROWS][MKARCH_VOCAB];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        aerie_error error = {0};
+        ae_model *model;
+        const mkscale_options o = {.extra = cases[i].extra, .n_extra = cases[i].n, .first = 3};
+        need(mkarch_write(mkarch_find(cases[i].model), true, path_of("m"), &error), &error);
+        need(mkscale_write(&o, path_of("m"), path_of("s"), &error), &error);
+        need(ae_model_load(&model, path_of("s"), NULL, &error), &error);
+        const bool unused = model->n_unused == 1 && !strncmp(model->unused->name.data, cases[i].extra, model->unused->name.n);
+        if (unused == cases[i].used)
+            fail_msg("%s with %s: %u tensors are not used", cases[i].model, cases[i].extra, model->n_unused);
+        ae_model_free(model);
+        logits_of(path_of("m"), ROWS, plain);
+        logits_of(path_of("s"), ROWS, other);
+        if (!memcmp(plain, other, sizeof plain) == cases[i].used)
+            fail_msg("%s with %s: %s logits", cases[i].model, cases[i].extra, cases[i].used ? "the same" : "other");
     }
     unlink(path_of("m")), unlink(path_of("s"));
 }
@@ -315,7 +356,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_fused_projections),
                                        cmocka_unit_test(test_every_weight), cmocka_unit_test(test_tied_output),
-                                       cmocka_unit_test(test_unread), cmocka_unit_test(test_scales_of_repetitions),
+                                       cmocka_unit_test(test_unread), cmocka_unit_test(test_unused),
+                                       cmocka_unit_test(test_scales_of_repetitions),
                                        cmocka_unit_test(test_keys_that_say_nothing), cmocka_unit_test(test_scales_are_finite)};
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

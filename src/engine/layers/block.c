@@ -407,6 +407,12 @@ static ae_matmul inner_rows(const ae_block *b, const ae_layer_spec *s, const ae_
     ae_block_switched(b, l, AE_SWITCH_GATE, b->x, l->ffn_norm, b->gate);
     ae_block_switched(b, l, AE_SWITCH_UP, b->x, l->ffn_norm, b->up);
     if (s->sparse) map(b, AE_MAP_CUTOFF, l->w_gate ? b->gate : b->up, s->n_ff, s->cutoff);
+    if (l->ff_factors) {
+        ae_matmul down = glu_product(b, s, false, s->n_ff);
+        b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = b->n_rows, .dim = s->n_ff, .x = b->up,
+                                         .x_stride = s->n_ff, .x2 = l->ff_factors, .glu = down.glu});
+        return (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->up, .x_stride = s->n_ff};
+    }
     if (s->activation != AE_ACTIVATION_XIELU) return glu_product(b, s, l->w_gate != NULL, s->n_ff);
     b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_XIELU, .n_rows = b->n_rows, .dim = s->n_ff, .x = b->up,
                                      .x_stride = s->n_ff, .a = s->xielu[0], .b = s->xielu[1], .c = s->xielu[2],

@@ -60,7 +60,8 @@ static void zero(const ae_block *b, float *x, uint32_t n_rows, uint32_t dim, siz
     b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_ZERO, .n_rows = n_rows, .dim = dim, .x = x, .x_stride = stride});
 }
 
-/* Projects the queries into the space of the rows: b->q. If nothing rotates, fills the rotated part with zeros. */
+/* Projects the queries into the space of the rows: b->q. If nothing rotates, fills the rotated part with zeros; if everything
+ * does, the other one. */
 static void enter(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_mla_hparams *h = &s->mla;
@@ -70,7 +71,8 @@ static void enter(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         zero(b, b->k, b->n_rows, h->n_rope, to);
     } else b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows * s->n_heads, .dim = h->n_rope, .x = b->mla_head + h->n_nope,
                                        .x_stride = from, .y = b->q, .y_stride = to});
-    b->ops->head_matmul(b->stream, &(ae_head_matmul){
+    if (!h->n_nope) zero(b, b->q + h->n_rope, b->n_rows * s->n_heads, h->n_latent, to);
+    else b->ops->head_matmul(b->stream, &(ae_head_matmul){
         .n_rows = b->n_rows, .n_heads = s->n_heads, .x = b->mla_head, .x_stride = from * s->n_heads, .x_step = from,
         .weights = l->mla.k_b, .y = b->q + h->n_rope, .y_stride = to * s->n_heads, .y_step = to});
 }

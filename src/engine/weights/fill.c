@@ -192,6 +192,12 @@ static aerie_status fill_vector(load_job *job, const ae_part *part, aerie_error 
     aerie_status status = AERIE_OK;
     if (t) ae_type_get(t->type)->decode(l->buffer, host, n);
     if (t && part->scale) status = scale_vector(job, part, host, error);
+    for (size_t i = 0; part->reciprocal && i < n && status == AERIE_OK; i++) {
+        if (host[i] == 0.0f)
+            status = ae_fail(error, AERIE_ERROR_FORMAT, "%s: tensor %.*s has a 0, by which values are to be divided",
+                             ae_gguf_path(job->parts->gguf), (int)(t->name.n < 100 ? t->name.n : 100), t->name.data);
+        host[i] = 1.0f / host[i];
+    }
     if (status == AERIE_OK) status = backend->ops->fill(backend, *part->vector, host, n * sizeof *host, error);
     ae_free(host);
     return status;

@@ -179,7 +179,7 @@ static void list_mla(ae_parts *p, const ae_layer *from, range own, ae_weight **h
     if (!m->still) ae_parts_rows(p, from->mla.kv_a, 0, m->n_latent, m->n_rope, &to->mla.kv_rope);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t h = first + i;
-        ae_parts_transposed(p, from->mla.kv_b, (uint64_t)h * both, m->n_nope, &to->mla.k_b[i]);
+        if (m->n_nope) ae_parts_transposed(p, from->mla.kv_b, (uint64_t)h * both, m->n_nope, &to->mla.k_b[i]);
         ae_parts_rows(p, from->mla.kv_b, 0, (uint64_t)h * both + m->n_nope, m->value_dim, &to->mla.v_b[i]);
         ae_parts_rows(p, from->mla.k_b, h, (uint64_t)h * m->n_latent, m->n_latent, &to->mla.k_b[i]);
         ae_parts_rows(p, from->mla.v_b, h, (uint64_t)h * m->value_dim, m->value_dim, &to->mla.v_b[i]);
@@ -437,9 +437,14 @@ static void list_ffn(ae_parts *p, const ae_hparams *h, const ae_layer *from, con
         {from->e_scale, &to->e_scale}, {from->ple_post_norm, &to->ple_post_norm},
         {from->altup.router_norm, &to->altup.late_router_norm}, {from->altup.correct_scale, &to->altup.correct_scale},
         {from->ffn_carry, &to->ffn_carry}, {from->latent_norm, &to->latent_norm}};
+    const range ff = c->ff.some ? c->ff : (range){true, 0, from->spec.n_ff, NULL, 0};
     _Static_assert(N_OF(weights) + N_OF(vectors) <= MOST_OF_BLOCK, "room for all parts of a feed-forward block");
     list_gate_up(p, h, from, c, to);
     list_fields(p, weights, N_OF(weights), vectors, N_OF(vectors), c, to);
+    if (from->ff_divisors && ff.n) {
+        add_range(p, from->ff_divisors, 0, 0, ff, &to->ff_factors);
+        ae_parts_reciprocals(p);
+    }
 }
 
 /* Lists the adapters that tokens choose; models that have them have no other stacks. */

@@ -82,6 +82,7 @@ typedef struct ae_net_layer {
     float *attn_post_norm_b, *ffn_post_norm_b, *again_norm, *again_norm_b;
     ae_weight *wq, *wk, *wv, *wo, *out_gate, *w_gate, *w_up, *w_down;
     float *bq, *bk, *bv, *bo, *b_gate, *b_up, *b_down;
+    float *ff_factors; /* [n_ff] or NULL: factors of the activation's results */
     float *q_norm, *k_norm, *q_norm_b, *k_norm_b, *sinks, *attn_sub_norm, *ffn_sub_norm;
     ae_weight *cross_q, *cross_k, *cross_v, *cross_o; /* cross_q NULL: the layer has no source */
     float *cross_norm;

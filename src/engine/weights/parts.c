@@ -95,6 +95,11 @@ void ae_parts_runs(ae_parts *parts, const ae_part_run *runs, uint32_t n)
     part->n_runs = n;
 }
 
+void ae_parts_reciprocals(ae_parts *parts)
+{
+    parts->items[parts->n - 1].reciprocal = true;
+}
+
 uint64_t ae_part_at(const ae_part *part, uint32_t i, uint32_t *n)
 {
     for (uint32_t k = 0; k < part->n_runs; k++) {

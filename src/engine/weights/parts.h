@@ -44,6 +44,7 @@ typedef struct ae_part {
     uint32_t n_runs;
     bool is_expert;
     bool of_ffn;        /* the part belongs to a layer's feed-forward block */
+    bool reciprocal;    /* a vector of 1 / x for each number x of the tensor */
     uint8_t device;     /* number of the part's device */
     bool transposed;    /* the weight's columns are the tensor's rows: [ne[0], n_rows] */
     ae_tensor_ref scale, row_scale; /* as in ae_weight_source; `scale` holds the part's own as number i_scale. NULL: none */
@@ -95,6 +96,8 @@ void ae_parts_rows(ae_parts *parts, ae_tensor_ref tensor, uint32_t i, uint64_t f
 void ae_parts_range(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, float **field);
 /* Makes the part that was added last consist of these runs, which are lent until parts are freed. */
 void ae_parts_runs(ae_parts *parts, const ae_part_run *runs, uint32_t n);
+/* Makes the vector that was added last consist of the reciprocals of its tensor's numbers. */
+void ae_parts_reciprocals(ae_parts *parts);
 /* Adds the same rows as the columns of a weight [ne[0], n], as floats no wider than those of the tensor. */
 void ae_parts_transposed(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, ae_weight **field);
 /* Adds a vector of n numbers, which are lent until it is filled. */
