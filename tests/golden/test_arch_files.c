@@ -196,22 +196,33 @@ static void test_scales_of_repetitions(void **state)
     unlink(path_of("m")), unlink(path_of("s"));
 }
 
+/* Scales and divisors. */
 static void test_scales_are_finite(void **state)
 {
-    static const float bad[] = {INFINITY, NAN};
+    static const struct {
+        const char *model, *extra;
+        uint32_t n;
+        float first;
+        const char *text;
+    } bad[] = {
+        {"llama", "blk.1.attn_v.scale", 1, INFINITY, "blk.1.attn_v.scale: value 0 is infinite or not a number"},
+        {"llama", "blk.1.attn_v.scale", 1, NAN, "blk.1.attn_v.scale: value 0 is infinite or not a number"},
+        {"mpt", "blk.1.ffn.act.scales", 96, NAN, "blk.1.ffn.act.scales: row 0 has a value that is infinite or not"},
+        {"mpt", "blk.1.ffn.act.scales", 96, 1e-45f, "blk.1.ffn.act.scales has the number 1.4013e-45, by which nothing"},
+    };
     (void)state;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         aerie_error error = {0};
         ae_model *model;
         ae_backend *backend;
         ae_net *net;
-        const mkscale_options o = {.extra = "blk.1.attn_v.scale", .n_extra = 1, .first = bad[i]};
-        need(mkarch_write(mkarch_find("llama"), true, path_of("m"), &error), &error);
+        const mkscale_options o = {.extra = bad[i].extra, .n_extra = bad[i].n, .first = bad[i].first};
+        need(mkarch_write(mkarch_find(bad[i].model), true, path_of("m"), &error), &error);
         need(mkscale_write(&o, path_of("m"), path_of("s"), &error), &error);
         need(ae_model_load(&model, path_of("s"), NULL, &error), &error);
         need(ae_backend_open(&backend, NULL, NULL, &error), &error);
         assert_int_equal(ae_net_create(&net, model, backend, &(ae_load_options){.n_threads = 1}, &error), AERIE_ERROR_FORMAT);
-        assert_non_null(strstr(error.text, "blk.1.attn_v.scale: value 0 is infinite or not a number"));
+        if (!strstr(error.text, bad[i].text)) fail_msg("it says \"%s\", not \"%s\"", error.text, bad[i].text);
         ae_model_free(model);
         ae_backend_close(backend);
     }

@@ -7,6 +7,8 @@
  * anyway, it is also told which parts are finished.
  * What is read is checked: an infinite or NaN scale or value would go unnoticed and the model would invent text. Rows that are
  * used in place are read for this check alone, unless in_place asks for a start without reading. */
+#include <float.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -193,10 +195,12 @@ static aerie_status fill_vector(load_job *job, const ae_part *part, aerie_error 
     if (t) ae_type_get(t->type)->decode(l->buffer, host, n);
     if (t && part->scale) status = scale_vector(job, part, host, error);
     for (size_t i = 0; part->reciprocal && i < n && status == AERIE_OK; i++) {
-        if (host[i] == 0.0f)
-            status = ae_fail(error, AERIE_ERROR_FORMAT, "%s: tensor %.*s has a 0, by which values are to be divided",
-                             ae_gguf_path(job->parts->gguf), (int)(t->name.n < 100 ? t->name.n : 100), t->name.data);
-        host[i] = 1.0f / host[i];
+        const float factor = 1.0f / host[i];
+        if (!(fabsf(factor) <= FLT_MAX))
+            status = ae_fail(error, AERIE_ERROR_FORMAT, "%s: tensor %.*s has the number %g, by which nothing can be divided",
+                             ae_gguf_path(job->parts->gguf), (int)(t->name.n < 100 ? t->name.n : 100), t->name.data,
+                             (double)host[i]);
+        host[i] = factor;
     }
     if (status == AERIE_OK) status = backend->ops->fill(backend, *part->vector, host, n * sizeof *host, error);
     ae_free(host);
