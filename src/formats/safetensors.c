@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "base/mem.h"
@@ -23,7 +24,10 @@ typedef struct st_file {
     const char *path;
     ae_st_tensor *tensors; /* [n_tensors], by name */
     size_t n_tensors;
+    int rank; /* in a set of ranks; ALL_RANKS: the file is for all of them */
 } st_file;
+
+#define ALL_RANKS (-1)
 
 struct ae_safetensors {
     ae_arena arena; /* paths, names, tensors */
@@ -138,7 +142,8 @@ static bool before_by_place(const void *context, uint32_t a, uint32_t b)
 static bool before_by_name(const void *context, uint32_t a, uint32_t b)
 {
     const ae_st_tensor *t = context;
-    return strcmp(t[a].name, t[b].name) < 0;
+    const int order = strcmp(t[a].name, t[b].name);
+    return order ? order < 0 : t[a].i_file < t[b].i_file;
 }
 
 /* Checks that the tensors fill the data section: no overlap, no hole, no bytes after the last one. */
@@ -264,7 +269,7 @@ static aerie_status map_file(ae_safetensors *st, const char *path, const void *b
                              aerie_error *error)
 {
     st_file *f = *out = &st->files[st->n_files]; /* there is room */
-    *f = (st_file){.path = ae_arena_strndup(&st->arena, path, strlen(path))};
+    *f = (st_file){.path = ae_arena_strndup(&st->arena, path, strlen(path)), .rank = ALL_RANKS};
     if (!f->path) return ae_fail_memory(error, "a path", strlen(path));
     if (!bytes) AE_TRY(ae_file_map_open(&f->map, path, true, error));
     st->n_files++;
@@ -316,9 +321,50 @@ static aerie_status shard(ae_safetensors *st, const char *index, const char *nam
     return add_file(st, file, NULL, 0, error);
 }
 
+static const char *name_of(const ae_safetensors *st, const ae_st_tensor *t)
+{
+    const char *path = st->files[t->i_file].path, *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Makes one tensor of the n tensors with the same name, which must be one for each rank, in order. */
+static aerie_status chain_ranks(const ae_safetensors *st, const char *where, ae_st_tensor *t, size_t n, size_t n_ranks,
+                                aerie_error *error)
+{
+    char quoted[AE_GGUF_QUOTE_BYTES];
+    const char *dots, *path = ae_gguf_path_end(where, &dots), *name = t->name;
+    for (size_t i = 0; i < n; i++) {
+        const int rank = st->files[t[i].i_file].rank, next = i + 1 < n ? st->files[t[i + 1].i_file].rank : (int)n_ranks;
+        if (rank == next || (n > 1 && (rank == ALL_RANKS || next == ALL_RANKS)))
+            return FAIL(FORMAT, "%s%s: tensor %s is both in %s and in %s", WHO, name_of(st, &t[i]), name_of(st, &t[i + 1]));
+        if (rank == ALL_RANKS) return AERIE_OK;
+        if (rank != (int)i || (i + 1 == n && n < n_ranks))
+            return FAIL(FORMAT, "%s%s: tensor %s is in %s, but in no file of rank %zu; there are %zu ranks", WHO,
+                        name_of(st, t), rank == (int)i ? n : i, n_ranks);
+        t[i].next_rank = i + 1 < n ? &t[i + 1] : NULL;
+    }
+    return AERIE_OK;
+}
+
+/* Replaces the tensors of ranks, sorted, by one for each name. */
+static aerie_status join_ranks(ae_safetensors *st, const char *where, size_t n_ranks, aerie_error *error)
+{
+    ae_st_tensor *all = st->tensors, *kept = ae_arena_alloc(&st->arena, st->n_tensors, sizeof *kept);
+    size_t n_kept = 0, n = 1;
+    if (!kept) return ae_fail_memory(error, "the list of tensors", st->n_tensors * sizeof *kept);
+    for (size_t i = 0; i < st->n_tensors; i += n) {
+        for (n = 1; i + n < st->n_tensors && strcmp(all[i].name, all[i + n].name) == 0;) n++;
+        AE_TRY(chain_ranks(st, where, &all[i], n, n_ranks, error));
+        kept[n_kept++] = all[i];
+    }
+    st->tensors = kept;
+    st->n_tensors = n_kept;
+    return AERIE_OK;
+}
+
 /* Makes the tensors of all files those of the checkpoint. If two files hold one, the index's map decides; what the index does
- * not list counts, too, as in transformers. map: NULL without an index. */
-static aerie_status gather(ae_safetensors *st, const char *where, const json_t *map, aerie_error *error)
+ * not list counts, too, as in transformers. map: NULL without an index. n_ranks: in a set of ranks; else 0. */
+static aerie_status gather(ae_safetensors *st, const char *where, const json_t *map, size_t n_ranks, aerie_error *error)
 {
     char quoted[AE_GGUF_QUOTE_BYTES];
     const char *dots, *path = ae_gguf_path_end(where, &dots), *name;
@@ -329,15 +375,14 @@ static aerie_status gather(ae_safetensors *st, const char *where, const json_t *
     if (!st->tensors || !order) return ae_fail_memory(error, "the list of tensors", n * sizeof *st->tensors);
     for (uint32_t i = 0; i < st->n_files; i++) {
         const st_file *f = &st->files[i];
-        const char *slash = strrchr(f->path, '/'), *file = slash ? slash + 1 : f->path;
         for (size_t k = 0; k < f->n_tensors; k++) {
             const char *listed = json_string_value(json_object_get(map, f->tensors[k].name));
-            if (listed && strcmp(listed, file)) continue;
-            st->tensors[st->n_tensors] = f->tensors[k];
-            st->tensors[st->n_tensors++].i_file = i;
+            f->tensors[k].i_file = i;
+            if (!listed || strcmp(listed, name_of(st, &f->tensors[k])) == 0) st->tensors[st->n_tensors++] = f->tensors[k];
         }
     }
     AE_TRY(sort_tensors(&st->arena, &st->tensors, st->n_tensors, order, error));
+    if (n_ranks) return join_ranks(st, where, n_ranks, error);
     for (size_t i = 1; i < st->n_tensors; i++) {
         name = st->tensors[i].name;
         if (strcmp(name, st->tensors[i - 1].name) == 0)
@@ -358,7 +403,7 @@ static aerie_status read_map(ae_safetensors *st, const char *index, json_t *map,
         if (!find(st->files[i_file].tensors, st->files[i_file].n_tensors, name))
             return FAIL(FORMAT, "%s%s: tensor %s is not in %.100s, where it should be", WHO, json_string_value(value));
     }
-    return gather(st, index, map, error);
+    return gather(st, index, map, 0, error);
 }
 
 static aerie_status open_index(ae_safetensors **out, const char *index, aerie_error *error)
@@ -401,31 +446,45 @@ static bool is_file(const char *folder, const char *name, char out[4096])
     return n > 0 && n < 4096 && stat(out, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-#define SHARD_END "-00001-of-00002.safetensors"
-
-/* Returns the number of shards if a name ends as transformers names shards, and sets *n_stem to the length before that; else
- * 0. */
-static uint32_t shards_of(const char *name, size_t *n_stem)
+/* Returns whether a text is this pattern, in which a digit stands for any digit. */
+static bool is_like(const char *text, const char *pattern)
 {
-    const size_t n = strlen(name), n_end = strlen(SHARD_END);
-    uint32_t count = 0;
-    if (n < n_end) return 0;
-    const char *end = name + (n - n_end);
-    for (size_t i = 0; i < n_end; i++) {
-        const bool digit = end[i] >= '0' && end[i] <= '9';
-        if (SHARD_END[i] >= '0' && SHARD_END[i] <= '9' ? !digit : end[i] != SHARD_END[i]) return 0;
-        if (digit && i > 6) count = 10 * count + (uint32_t)(end[i] - '0'); /* the second number */
+    for (; *pattern; text++, pattern++)
+        if (*pattern >= '0' && *pattern <= '9' ? *text < '0' || *text > '9' : *text != *pattern) return false;
+    return !*text;
+}
+
+/* The place of a file in a set, as its name says it. */
+typedef struct place {
+    size_t n_stem;     /* length of what precedes the numbers in the name */
+    uint32_t n_shards; /* of transformers' sets; 0: it belongs to none */
+    bool ranked;       /* it belongs to a set of ranks */
+    uint32_t group;    /* its number there */
+    int rank;
+} place;
+
+static place place_of(const char *name)
+{
+    static const char shard[] = "-00001-of-00002.safetensors", of_rank[] = "-00000-TP-000.safetensors",
+                      of_all[] = "-00000-TP-common.safetensors";
+    const size_t n = strlen(name), n_shard = sizeof shard - 1, n_rank = sizeof of_rank - 1, n_all = sizeof of_all - 1;
+    if (n > n_shard && is_like(name + n - n_shard, shard)) {
+        const unsigned long count = strtoul(name + n - n_shard + 10, NULL, 10);
+        return (place){.n_stem = n - n_shard, .n_shards = count <= AE_ST_MAX_FILES ? (uint32_t)count : 0};
     }
-    *n_stem = n - n_end;
-    return count <= AE_ST_MAX_FILES ? count : 0;
+    const bool all = n > n_all && is_like(name + n - n_all, of_all);
+    if (!all && !(n > n_rank && is_like(name + n - n_rank, of_rank))) return (place){.n_stem = 0};
+    const char *end = name + n - (all ? n_all : n_rank);
+    return (place){.n_stem = (size_t)(end - name), .ranked = true, .group = (uint32_t)strtoul(end + 1, NULL, 10),
+                   .rank = all ? ALL_RANKS : (int)strtoul(end + 10, NULL, 10)};
 }
 
 /* What lies in a folder that has none of the usual names. */
 typedef struct listing {
     char file[4096];  /* the first *.safetensors */
     size_t n, n_gguf; /* *.safetensors, *.gguf */
-    size_t n_stem;    /* of the first file's name, if n_shards is not 0 */
-    uint32_t n_shards; /* of the set that all *.safetensors belong to; 0: they are no set */
+    place set;        /* the first file's, if all *.safetensors belong to its set; else of no set */
+    uint32_t n_groups, n_ranks; /* of a set of ranks: the largest numbers there, plus 1 */
 } listing;
 
 static aerie_status list(listing *l, const char *folder, aerie_error *error)
@@ -436,13 +495,16 @@ static aerie_status list(listing *l, const char *folder, aerie_error *error)
     *l = (listing){.n = 0};
     if (!dir) return FAIL(IO, "%s%s: cannot list it: %s", dots, path, strerror(errno));
     for (const struct dirent *e; (e = readdir(dir));) {
-        size_t n_stem = 0;
         l->n_gguf += ends_in(e->d_name, ".gguf");
         if (!ends_in(e->d_name, ".safetensors") || !is_file(folder, e->d_name, found)) continue;
-        const uint32_t n_shards = shards_of(e->d_name, &n_stem);
-        const char *first = strrchr(l->file, '/');
-        if (l->n++ == 0) memcpy(l->file, found, sizeof found), l->n_shards = n_shards, l->n_stem = n_stem;
-        else if (n_shards != l->n_shards || n_stem != l->n_stem || strncmp(e->d_name, first + 1, n_stem)) l->n_shards = 0;
+        const place at = place_of(e->d_name);
+        if (l->n++ == 0) memcpy(l->file, found, sizeof found), l->set = at;
+        const char *first = strrchr(l->file, '/') + 1;
+        const bool same = at.n_shards == l->set.n_shards && at.ranked == l->set.ranked && at.n_stem == l->set.n_stem &&
+                          strncmp(e->d_name, first, at.n_stem) == 0;
+        if (!same) l->set = (place){.n_stem = 0};
+        if (at.group >= l->n_groups) l->n_groups = at.group + 1;
+        if (at.ranked && at.rank >= (int)l->n_ranks) l->n_ranks = (uint32_t)at.rank + 1;
     }
     closedir(dir);
     return AERIE_OK;
@@ -453,15 +515,57 @@ static aerie_status add_shards(ae_safetensors *st, const char *folder, const lis
 {
     const char *dots, *path = ae_gguf_path_end(folder, &dots), *name = strrchr(l->file, '/') + 1;
     char file[4096];
-    for (uint32_t i = 0; i < l->n_shards; i++) {
-        snprintf(file, sizeof file, "%.*s%.*s-%05u-of-%05u.safetensors", (int)(name - l->file), l->file, (int)l->n_stem, name,
-                 i + 1, l->n_shards);
+    for (uint32_t i = 0; i < l->set.n_shards; i++) {
+        snprintf(file, sizeof file, "%.*s%.*s-%05u-of-%05u.safetensors", (int)(name - l->file), l->file, (int)l->set.n_stem,
+                 name, i + 1, l->set.n_shards);
         struct stat info;
         if (stat(file, &info))
-            return FAIL(FORMAT, "%s%s: shard %u of %u is missing: %s", dots, path, i + 1, l->n_shards, strrchr(file, '/') + 1);
+            return FAIL(FORMAT, "%s%s: shard %u of %u is missing: %s", dots, path, i + 1, l->set.n_shards,
+                        strrchr(file, '/') + 1);
         AE_TRY(add_file(st, file, NULL, 0, error));
     }
-    return gather(st, folder, NULL, error);
+    return gather(st, folder, NULL, 0, error);
+}
+
+/* Adds a file of a set of ranks if there is one. Returns its name in `file` [4096]. */
+static aerie_status add_rank(ae_safetensors *st, const listing *l, uint32_t group, int rank, char *file, bool *there,
+                             aerie_error *error)
+{
+    const char *name = strrchr(l->file, '/') + 1;
+    char which[16] = "common";
+    struct stat info;
+    if (rank != ALL_RANKS) snprintf(which, sizeof which, "%03d", rank);
+    snprintf(file, 4096, "%.*s%.*s-%05u-TP-%s.safetensors", (int)(name - l->file), l->file, (int)l->set.n_stem, name, group,
+             which);
+    *there = stat(file, &info) == 0;
+    if (!*there) return AERIE_OK;
+    if (st->n_files == AE_ST_MAX_FILES) return FAIL(LIMIT, "%s: more than %d shards", file, AE_ST_MAX_FILES);
+    AE_TRY(add_file(st, file, NULL, 0, error));
+    st->files[st->n_files - 1].rank = rank;
+    return AERIE_OK;
+}
+
+static aerie_status add_ranks(ae_safetensors *st, const char *folder, const listing *l, aerie_error *error)
+{
+    const char *dots, *path = ae_gguf_path_end(folder, &dots);
+    char file[4096], missing[4096];
+    for (uint32_t g = 0; g < l->n_groups; g++) {
+        uint32_t n_there = 0, lost = l->n_ranks;
+        bool there, common;
+        AE_TRY(add_rank(st, l, g, ALL_RANKS, file, &common, error));
+        for (uint32_t r = 0; r < l->n_ranks; r++) {
+            AE_TRY(add_rank(st, l, g, (int)r, file, &there, error));
+            n_there += there;
+            if (!there && lost == l->n_ranks) memcpy(missing, file, sizeof missing), lost = r;
+        }
+        if (n_there && n_there < l->n_ranks)
+            return FAIL(FORMAT, "%s%s: the part of rank %u is missing: %s; there are %u ranks", dots, path, lost,
+                        strrchr(missing, '/') + 1, l->n_ranks);
+        if (!n_there && !common)
+            return FAIL(FORMAT, "%s%s: shard %u of the set is missing: %.*s-%05u-TP-...", dots, path, g,
+                        (int)l->set.n_stem, strrchr(l->file, '/') + 1, g);
+    }
+    return gather(st, folder, NULL, l->n_ranks, error);
 }
 
 /* Opens the only *.safetensors of a folder that has none of the usual names, or all shards of a set. */
@@ -471,9 +575,13 @@ static aerie_status open_others(ae_safetensors **out, const char *folder, aerie_
     listing l;
     AE_TRY(list(&l, folder, error));
     const size_t n = l.n, n_gguf = l.n_gguf;
-    if (l.n_shards > 1) {
-        AE_TRY(start_checkpoint(out, l.n_shards, error));
+    if (l.set.n_shards > 1) {
+        AE_TRY(start_checkpoint(out, l.set.n_shards, error));
         return add_shards(*out, folder, &l, error);
+    }
+    if (l.set.ranked) {
+        AE_TRY(start_checkpoint(out, AE_ST_MAX_FILES, error));
+        return add_ranks(*out, folder, &l, error);
     }
     if (n == 1) return open_one(out, l.file, error);
     if (n) return FAIL(FORMAT, "%s%s: contains %zu *.safetensors and no index; give the path of one of them", dots, path, n);

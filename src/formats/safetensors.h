@@ -6,9 +6,11 @@
  *     its offsets; the tensors of a file fill its data section without overlaps and holes, as the format demands;
  *   - names are distinct, sorted, not empty, and hold no NUL; lookups are binary searches;
  *   - headers and indices are at most AE_ST_MAX_HEADER bytes, so memory is bounded whatever they claim;
- *   - a shard is in the folder of its index: names with a path in them are refused.
+ *   - a shard is in the folder of its index: names with a path in them are refused;
+ *   - in a set of ranks a tensor is in one file for all ranks, or in one file of each rank.
  * Numbers are little-endian at any address: copy before use. The reader does not interpret names or metadata.
- * Source: the safetensors format (github.com/huggingface/safetensors, README), model.safetensors.index.json of transformers.
+ * Source: the safetensors format (github.com/huggingface/safetensors, README), model.safetensors.index.json of transformers;
+ * for sets of ranks, the files of xai-org/grok-2.
  */
 #ifndef AE_GGUF_SAFETENSORS_H
 #define AE_GGUF_SAFETENSORS_H
@@ -54,13 +56,16 @@ typedef struct ae_st_tensor {
     const uint8_t *data;            /* [bytes], any alignment */
     size_t bytes;
     uint32_t i_file;
+    const struct ae_st_tensor *next_rank; /* in a set of ranks: the next rank's tensor of this name; NULL: there is none */
 } ae_st_tensor;
 
 typedef struct ae_safetensors ae_safetensors;
 
 /* path: a file, an index (its name ends in .json), or a folder with model.safetensors, model.safetensors.index.json,
- * exactly one other *.safetensors or all shards of a set ("NAME-00001-of-00002.safetensors"). Errors: IO, FORMAT (what, where,
- * and the tensor), UNSUPPORTED (an unknown element type), LIMIT, MEMORY. *out is NULL on failure. */
+ * exactly one other *.safetensors, all shards of a set ("NAME-00001-of-00002.safetensors") or a set of ranks, that is, for each
+ * of the numbers from 0 a file for all ranks ("NAME-00000-TP-common.safetensors"), one for each rank
+ * ("NAME-00000-TP-000.safetensors"), or both; the ranks' tensors of a name are then one tensor (next_rank). Errors: IO, FORMAT
+ * (what, where, and the tensor), UNSUPPORTED (an unknown element type), LIMIT, MEMORY. *out is NULL on failure. */
 aerie_status ae_safetensors_open(ae_safetensors **out, const char *path, aerie_error *error);
 /* Opens the bytes of one file, which must outlive the object; `name` is used in messages. */
 aerie_status ae_safetensors_open_memory(ae_safetensors **out, const void *bytes, size_t n, const char *name,

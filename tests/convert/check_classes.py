@@ -15,6 +15,7 @@ import math
 import os
 import random
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -1096,6 +1097,8 @@ def check(name, args, scratch):
     print(f"{name} ({of_class}): {len(f.tensors)} tensors, error of logits {error:.1e}", flush=True)
     if name in HALVED:
         check_halved(name, args, folder, config, tensors)
+    if name == "grok-2":
+        check_ranks(args, folder, config, tensors, out)
     if name == "bailingmoe3":
         check_useless(name, args, folder, config, tensors, "model.layers.0.final_layernorm.weight")
     damage(name, args, folder, scratch, config)
@@ -1139,6 +1142,88 @@ def check_code(args, folder, config, tensors):
     run = convert(args, folder, out)
     assert run.returncode == 3 and f"tensor {name} holds the code 3" in run.stderr and not os.path.exists(out), \
         f"{run.returncode} {run.stderr}"
+
+
+def check_ranks(args, folder, config, tensors, whole):
+    """Files of four ranks, as Grok-2 is published: the same file, or a sentence if one is missing, damaged or another one."""
+    place, out, n = os.path.join(folder, "ranks", os.path.basename(folder)), os.path.join(folder, "ranks.gguf"), 4
+    groups = ("embed_tokens", "gate_proj", "down_proj", "up_proj", ".w1.", ".w2.", ".w3.", "")
+
+    def part(t, by_columns, rank):
+        if by_columns:
+            return turned(part(turned(t), False, rank))
+        rows = t[0][0] // n
+        return rows_of(t, range(rank * rows, rank * rows + rows))
+
+    def write(cut=(".w1.", ".w2.", ".w3."), repeated=None):
+        rest = dict(tensors)
+        for g, group in enumerate(groups):
+            here = {k: rest.pop(k) for k in list(rest) if group in k}
+            for rank in range(n) if group in cut + (repeated,) else ("common",):
+                mine = {k: w if rank == "common" or group == repeated else part(w, "w2" in group or "down" in group, rank)
+                        for k, w in here.items()}
+                write_safetensors(file(g, rank), mine)
+
+    def file(group, rank):
+        which = rank if rank == "common" else f"{rank:03}"
+        return os.path.join(place, f"pytorch_model-{group:05}-TP-{which}.safetensors")
+
+    def refused(*said):
+        run = convert(args, place, out)
+        assert run.returncode == 3 and all(x in run.stderr for x in said) and not os.path.exists(out), \
+            f"{said}: {run.returncode} {run.stderr}"
+
+    def made():
+        run = convert(args, place, out)
+        assert run.returncode == 0, run.stderr
+        with open(out, "rb") as a, open(whole, "rb") as b:
+            assert a.read() == b.read()
+        os.remove(out)
+    write_folder(place, config, None)
+    write()
+    made()
+    write((".w1.", ".w2.", ".w3.", "gate_proj", "down_proj", "up_proj"), repeated="embed_tokens")
+    for group in range(4):
+        os.remove(file(group, "common"))
+    made()
+    for group in range(4):
+        for rank in range(n):
+            os.remove(file(group, rank))
+    write()
+    w1 = next(k for k in tensors if ".0.w1." in k)
+    shutil.move(file(5, 2), file(5, 7))
+    refused("the part of rank 4 is missing: pytorch_model-00004-TP-004.safetensors; there are 8 ranks")
+    os.remove(file(5, 7))
+    refused("the part of rank 2 is missing: pytorch_model-00005-TP-002.safetensors; there are 4 ranks")
+    write()
+    shutil.copy(file(4, 1), file(4, 3))
+    refused(" is the same in pytorch_model-00004-TP-001.safetensors and pytorch_model-00004-TP-003.safetensors")
+    write()
+    os.remove(file(7, "common"))
+    os.remove(file(3, "common"))
+    refused("shard 3 of the set is missing: pytorch_model-00003-TP-")
+    write()
+    for group in (4, 5, 6):
+        os.remove(file(group, 3))
+    refused(f"the parts of tensor {w1} make [24, 64], but 'moe_intermediate_size' is 32: files of some ranks are missing")
+    write()
+    bad = {k: part(w, False, 1) for k, w in tensors.items() if ".w1." in k}
+    write_safetensors(file(4, 1), {**bad, w1: rows_of(bad[w1], range(7))})
+    refused(f"tensor {w1} is F32 [7, 64] in pytorch_model-00004-TP-001.safetensors, but F32 [8, 64] in ")
+    write_safetensors(file(4, 1), {k: w for k, w in bad.items() if k != w1})
+    refused(f"tensor \"{w1}\" is in pytorch_model-00004-TP-000.safetensors, but in no file of rank 1; there are 4 ranks")
+    write_safetensors(file(4, 1), {**bad, w1: ([8, 64], bad[w1][1].tobytes(), "I32")})
+    refused(f"tensor {w1} is I32 [8, 64]")
+    write()
+    shutil.copy(file(4, 1), file(5, "common"))
+    refused("is both in pytorch_model-00004-TP-003.safetensors and in pytorch_model-00005-TP-common.safetensors")
+    os.remove(file(5, "common"))
+    for rank in range(n):
+        write_safetensors(file(7, rank), {"model.norm.weight": changed(tensors["model.norm.weight"], lambda x: x + rank)})
+    refused("both in pytorch_model-00007-TP-common.safetensors and in pytorch_model-00007-TP-000.safetensors")
+    os.remove(file(7, "common"))
+    refused("tensor model.norm.weight differs between pytorch_model-00007-TP-000.safetensors and")
+    shutil.rmtree(os.path.join(folder, "ranks"))
 
 
 def check_useless(name, args, folder, config, tensors, useless):

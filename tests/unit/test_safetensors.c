@@ -237,6 +237,61 @@ static void shards_without_an_index(void **state)
     refused(ae_safetensors_open(&st, sub, &error), &st, &error, AERIE_ERROR_FORMAT, "3 *.safetensors and no index");
 }
 
+/* In a set of ranks, the tensors of a name are one; without one of the files nothing is read. */
+static void sets_of_ranks(void **state)
+{
+    st_make m = {0};
+    ae_safetensors *st;
+    aerie_error error = {0};
+    char sub[600], name[64];
+    (void)state;
+    snprintf(sub, sizeof sub, "%s", in_folder("ranks"));
+    assert_int_equal(mkdir(sub, 0700), 0);
+    st_make_floats(&m, "a", "a", 2, 2);
+    write_made("ranks/m-00000-TP-common.safetensors", &m);
+    assert_int_equal(ae_safetensors_open(&st, sub, &error), AERIE_OK);
+    ae_safetensors_close(st);
+    for (int i = 2; i >= 0; i--) { /* the last one first */
+        snprintf(name, sizeof name, "ranks/m-00002-TP-%03d.safetensors", i);
+        st_make_floats(&m, "b", name, 2, 2);
+        write_made(name, &m);
+        if (i == 2) {
+            refused(ae_safetensors_open(&st, sub, &error), &st, &error, AERIE_ERROR_FORMAT,
+                    "shard 1 of the set is missing: m-00001-TP-...");
+            st_make_floats(&m, "c", "c", 2, 2);
+            write_made("ranks/m-00001-TP-common.safetensors", &m);
+        }
+        if (i)
+            refused(ae_safetensors_open(&st, sub, &error), &st, &error, AERIE_ERROR_FORMAT,
+                    "the part of rank 0 is missing: m-00002-TP-000.safetensors; there are 3 ranks");
+    }
+    assert_int_equal(ae_safetensors_open(&st, sub, &error), AERIE_OK);
+    assert_null(st_check_all(st, NULL, 0));
+    assert_int_equal(ae_safetensors_n_tensors(st), 3);
+    assert_null(ae_safetensors_tensor_find(st, "c")->next_rank);
+    const ae_st_tensor *t = ae_safetensors_tensor_find(st, "b");
+    for (int i = 0; i < 3; i++, t = t->next_rank) {
+        float v;
+        assert_non_null(t);
+        memcpy(&v, t->data, 4);
+        snprintf(name, sizeof name, "ranks/m-00002-TP-%03d.safetensors", i);
+        assert_true(v == st_value(name, 0));
+    }
+    assert_null(t);
+    ae_safetensors_close(st);
+    st_make_floats(&m, "b", "b", 2, 2);
+    write_made("ranks/m-00003-TP-000.safetensors", &m);
+    refused(ae_safetensors_open(&st, sub, &error), &st, &error, AERIE_ERROR_FORMAT, "m-00003-TP-00");
+    st_make_floats(&m, "b", "b", 2, 2);
+    write_made("ranks/m-00003-TP-common.safetensors", &m);
+    assert_int_equal(unlink(in_folder("ranks/m-00003-TP-000.safetensors")), 0);
+    refused(ae_safetensors_open(&st, sub, &error), &st, &error, AERIE_ERROR_FORMAT,
+            "\"b\" is both in m-00002-TP-002.safetensors and in m-00003-TP-common.safetensors");
+    st_make_floats(&m, "b", "b", 2, 2);
+    write_made("ranks/n-00003-TP-common.safetensors", &m);
+    refused(ae_safetensors_open(&st, sub, &error), &st, &error, AERIE_ERROR_FORMAT, "7 *.safetensors and no index");
+}
+
 /* ---- Broken ones -------------------------------------------------------------------------------------- */
 
 #define T(dtype, shape, offsets) "{\"a\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
@@ -369,6 +424,7 @@ int main(void)
         cmocka_unit_test(reads_what_was_written), cmocka_unit_test(metadata_and_nothing),
         cmocka_unit_test(files_and_folders),      cmocka_unit_test(shards),
         cmocka_unit_test(shards_without_an_index),
+        cmocka_unit_test(sets_of_ranks),
         cmocka_unit_test(broken_headers),         cmocka_unit_test(too_deep_and_too_large),
         cmocka_unit_test(cut_anywhere),           cmocka_unit_test(memory_runs_out),
     };

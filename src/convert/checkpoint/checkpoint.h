@@ -213,11 +213,12 @@ bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t
 
 /* ---- scaled_weights.c: weights as codes and scales ---------------------------------------------------------------- */
 
-/* Types that exist in no file: numbers that are products of codes and scales. */
+/* Types that exist in no file: numbers that are products of codes and scales, or lie in several files. */
 #define AE_CONVERT_FP8 AE_ST_DTYPE_COUNT
 #define AE_CONVERT_MXFP4 ((ae_st_dtype)(AE_ST_DTYPE_COUNT + 1))
 #define AE_CONVERT_NVFP4 ((ae_st_dtype)(AE_ST_DTYPE_COUNT + 2))
 #define AE_CONVERT_TERNARY ((ae_st_dtype)(AE_ST_DTYPE_COUNT + 3))
+#define AE_CONVERT_RANKED ((ae_st_dtype)(AE_ST_DTYPE_COUNT + 4)) /* ranks.c */
 /* Replaces the entries of such tensors by entries with plain names. Their scales count as used. */
 aerie_status ae_convert_read_scales(ae_convert *c);
 /* Computes the numbers of a tensor of those types. */
@@ -226,6 +227,13 @@ void ae_convert_scaled_floats(const ae_st_tensor *t, uint64_t first, float *out,
  * one row) as blocks of ae_block_nvfp4, without that factor. False: a scale is negative or not a number. */
 float ae_convert_scaled_factor(const ae_st_tensor *t, uint64_t first);
 bool ae_convert_scaled_nvfp4(const ae_st_tensor *t, uint64_t first, uint8_t *blocks, size_t n);
+
+/* ---- ranks.c: tensors in parts ------------------------------------------------------------------------------------ */
+
+/* Makes one tensor, of type AE_CONVERT_RANKED or the file's own, of those of all ranks, of which t is the first one. */
+aerie_status ae_convert_join_ranks(ae_convert *c, const ae_st_tensor *t, const ae_st_tensor **out);
+/* Reads the numbers of a tensor of that type. */
+void ae_convert_ranked_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n);
 
 /* ---- model*.c, vocab.c ---------------------------------------------------------------------------------- */
 

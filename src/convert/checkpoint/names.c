@@ -58,6 +58,7 @@ aerie_status ae_convert_read_names(ae_convert *c, const ae_convert_rename *renam
         if (ae_convert_is_skipped(c, t->name)) continue;
         *e = (ae_convert_entry){.name = usual_name(c, renames, n_renames, t->name), .tensor = t};
         if (!e->name) return ae_convert_no_memory(c, "the names of tensors");
+        if (t->next_rank) AE_TRY(ae_convert_join_ranks(c, t, &e->tensor));
         c->n_entries++;
     }
     return ae_convert_sort_names(c);

@@ -20,7 +20,7 @@
 bool ae_convert_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n)
 {
     if (t->dtype >= AE_ST_DTYPE_COUNT) {
-        ae_convert_scaled_floats(t, first, out, n);
+        (t->dtype == AE_CONVERT_RANKED ? ae_convert_ranked_floats : ae_convert_scaled_floats)(t, first, out, n);
         return true;
     }
     const uint8_t *p = t->data + (size_t)first * ae_st_dtype_bytes(t->dtype);

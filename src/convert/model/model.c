@@ -310,7 +310,7 @@ static aerie_status fail_shape(const ae_convert *c, const ae_st_tensor *t, const
 static aerie_status check_type(const ae_convert *c, const ae_st_tensor *t)
 {
     if (t->dtype == AE_ST_F32 || t->dtype == AE_ST_F16 || t->dtype == AE_ST_BF16 || t->dtype == AE_ST_F64) return AERIE_OK;
-    if (t->dtype >= AE_ST_DTYPE_COUNT) return AERIE_OK; /* codes and scales (scaled_weights.c) */
+    if (t->dtype >= AE_ST_DTYPE_COUNT) return AERIE_OK; /* codes and scales, or parts (scaled_weights.c, ranks.c) */
     return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s, but must be F32, F16, BF16 or F64, or FP8, "
                    "MXFP4 or NVFP4 with scales; other quantized checkpoints are not supported", c->path, t->name,
                    ae_st_dtype_name(t->dtype));

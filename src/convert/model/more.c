@@ -155,6 +155,24 @@ aerie_status ae_convert_begin_cogvlm(ae_convert *c)
 
 /* ---- Grok -------------------------------------------------------------------------------------------------------- */
 
+/* Checks that the parts of the experts are all there: what is missing for each of them shows only in its size. */
+static aerie_status check_ranks(const ae_convert *c)
+{
+    static const char *const names[] = {"w1", "w3", "w2"};
+    char name[80], shape[128];
+    const char *key = ae_convert_value(c, "moe_intermediate_size") ? "moe_intermediate_size" : "intermediate_size";
+    uint32_t width = 0;
+    AE_TRY(ae_convert_u32(c, key, 1, INT32_MAX, &width));
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "layers.0.block_sparse_moe.experts.0.%s.weight", names[i]);
+        const ae_st_tensor *t = ae_convert_look(c, name);
+        if (!t || t->dtype != AE_CONVERT_RANKED || t->shape[i == 2] == width) continue;
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: the parts of tensor %s make %s, but '%s' is %u: files of some ranks "
+                       "are missing, or it is wrong", c->path, t->name, ae_convert_shape(t, shape), key, width);
+    }
+    return AERIE_OK;
+}
+
 /* YaRN lies outside of 'rope_scaling'; published files call it "original". */
 aerie_status ae_convert_begin_grok(ae_convert *c)
 {
@@ -162,6 +180,7 @@ aerie_status ae_convert_begin_grok(ae_convert *c)
                              *const to[] = {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow"};
     const char *type = ae_convert_text(c, "rope_type");
     double magnitude = 1, share = 1;
+    AE_TRY(check_ranks(c));
     if (!type || (strcmp(type, "original") && strcmp(type, "yarn"))) return AERIE_OK;
     AE_TRY(ae_convert_real(c, ae_convert_value(c, "attn_factor"), "attn_factor", 1e-3, 1e3, &magnitude));
     AE_TRY(ae_convert_real(c, ae_convert_value(c, "extrapolation_factor"), "extrapolation_factor", -1, 1e3, &share));
