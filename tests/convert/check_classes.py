@@ -193,8 +193,18 @@ def kimi_k3(f):
 
 
 def bailing3(f):
+    def neighbours(t, name, d):
+        """The last rows of each head, which rotate, from halves to neighbours."""
+        n = f["rope.dimension_count"]
+        turned_last = [*range(d - n), *[d - n + i // 2 + i % 2 * n // 2 for i in range(n)]]
+        if name in t:
+            t[name] = rows_of(t[name], [h + i for h in range(0, t[name][0][0], d) for i in turned_last])
+
     def change(out, at, t, i):
         here = {}
+        if f.get("rope.dimension_sections") and "attn_kv_a_mqa.weight" in t:
+            neighbours(t, "attn_q.weight", f["attention.key_length_mla"])
+            neighbours(t, "attn_kv_a_mqa.weight", t["attn_kv_a_mqa.weight"][0][0])
         latent(here, at, t, 1)
         experts(here, at + "mlp.experts", t)
         for name in list(t):
@@ -217,7 +227,15 @@ def bailing3(f):
                     kda_lower_bound=f["kda.gate_lower_bound"], layer_group_size=3, n_group=f.get("expert_group_count", 1),
                     topk_group=f.get("expert_group_used_count", 1), num_nextn_predict_layers=f.get("nextn_predict_layers", 0),
                     head_dim=f["kda.head_dim"])
-    return config, take_apart(f, layer, {"token_embd": "model.word_embeddings"}, change=change)
+    tensors = take_apart(f, layer, {"token_embd": "model.word_embeddings"}, change=change)
+    sections = f.get("rope.dimension_sections")
+    if sections:  # Ling 3 VL, whose encoder and projector are left out
+        del config["architectures"]
+        config = {"architectures": ["BailingMoeV3VLForConditionalGeneration"], "mrope_section": sections[:3],
+                  "text_config": config, "vision_config": {"disable_merger_proj": True}}
+        tensors.update({x: ([1], array("f", [0.0])) for x in ("model.visual.merger.norm.weight", "linear_proj.0.weight")})
+        f.whole_keys = ["rope.dimension_sections"]
+    return config, tensors
 
 
 V4 = {"attn_q_a": "attn.wq_a", "attn_q_a_norm": "attn.q_norm", "attn_q_b": "attn.wq_b", "attn_kv": "attn.wkv",
@@ -994,7 +1012,8 @@ CASES = {**OLD, **MORE, **KIN, "glm4moe": glm4v_moe, "gemma-embedding": embeddin
          "qwen2": seen("DotsOCRForCausalLM", "", "vision_tower.a.weight", nested=False), "glm4.7-flash": kimi_vl,
          "dream": dream, "llada": llada, "llada-moe": llada_moe, "rnd1": rnd1, "grovemoe": grove, "hrm_text": hrm,
          "minimax-m3": minimax_m3, "minimax-m3-local": minimax_m3, "kimi-k3": kimi_k3, "kimi-k3-plain": kimi_k3,
-         "bailingmoe3": bailing3, "bailingmoe3-clamped": bailing3, "deepseek4": deepseek4, "deepseek4-mtp": deepseek4,
+         "bailingmoe3": bailing3, "bailingmoe3-clamped": bailing3, "bailingmoe3-vl": bailing3,
+         "deepseek4": deepseek4, "deepseek4-mtp": deepseek4,
          "t5": t5, "t5-flan": t5, "t5-umt5": t5, "t5encoder": t5, "t5encoder-relu": t5, "rwkv6": rwkv6, "rwkv7": rwkv7,
          "rwkv7 raw": rwkv7_raw, "rwkv6qwen2": qrwkv, "arwkv7": arwkv7,
          "hy_v4": hy4, "hy_v4-dense": hy4, "plamo2": plamo2, "plamo3": plamo3, "talkie": talkie,
@@ -1097,6 +1116,16 @@ def check(name, args, scratch):
     print(f"{name} ({of_class}): {len(f.tensors)} tensors, error of logits {error:.1e}", flush=True)
     if name in HALVED:
         check_halved(name, args, folder, config, tensors)
+    if name == "bailingmoe3-vl":
+        # the same weights as those of a model of text, in a file without sections: the same function
+        write_folder(folder + "-text", {**config["text_config"], "architectures": ["BailingMoeV3ForCausalLM"]}, tensors)
+        run = convert(args, folder + "-text", out)
+        assert run.returncode == 0, run.stderr
+        text = logits(args, out, File(out), ids)
+        error = sum((x - y) ** 2 for x, y in zip(a, text)) / sum(y * y for y in text)
+        assert "rope.dimension_sections" not in File(out).keys and error < 1e-6, f"{name}: as a model of text {error}"
+        check_refused(name, args, folder, {**config, "mrope_section": [1, 1, 1]}, "'mrope_section' is [1, 1, 1]; its sum must")
+        check_refused(name, args, folder, {**config, "mrope_section": None}, "'mrope_section' has 0 numbers")
     if name == "grok-2":
         check_ranks(args, folder, config, tensors, out)
     if name == "bailingmoe3":

@@ -124,6 +124,9 @@ aerie_status ae_convert_apply(ae_convert *c, const ae_convert_rule *r, const cha
 
 /* fused.c: applies a rule for queries, keys and values in one tensor. */
 aerie_status ae_convert_add_fused(ae_convert *c, const ae_convert_rule *r, const ae_st_tensor *t, const char *to);
+/* Moves the last n_rot rows of each head of a planned tensor from neighbours to halves. dim: rows of a head; 0: all are one.
+ * A tensor that is absent or too small stays. */
+aerie_status ae_convert_halve_last(ae_convert *c, const char *name, uint64_t dim, uint32_t n_rot);
 
 /* mtp.c: counts the MTP blocks to write; adds their tensors; checks that they bind (unread: as in ae_model_options). */
 void ae_convert_count_ahead(ae_convert *c);
@@ -148,6 +151,9 @@ aerie_status ae_convert_keys_gemma(ae_convert_keys *k, const ae_convert *c);
 /* Write Apertus's activation: numbers of each layer, which the checkpoint has as tensors. */
 aerie_status ae_convert_keys_apertus(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_apertus(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_keys_seeing(ae_convert_keys *k, const ae_convert *c);
+/* Writes the sections of the rotation, which must cover all pairs. */
+aerie_status ae_convert_put_whole_sections(ae_convert_keys *k, const ae_convert *c);
 
 /* kinds.c */
 aerie_status ae_convert_keys_gemma3n(ae_convert_keys *k, const ae_convert *c);
@@ -170,7 +176,6 @@ aerie_status ae_convert_tensors_kimi_k3(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_begin_bailing3(ae_convert *c);
 aerie_status ae_convert_keys_bailing3(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_bailing3(ae_convert *c, uint32_t layer);
-aerie_status ae_convert_keys_seeing(ae_convert_keys *k, const ae_convert *c);
 
 /* late.c */
 /* Sets a value that config.json lacks. Takes ownership of `value`. */

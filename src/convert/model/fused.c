@@ -1,5 +1,6 @@
 /* fused.c - tensors that have queries, keys and values together (arch.h): cuts them, or brings them into the order of GGUF
- * files, which have all queries first, then all keys, then all values. Owns nothing.
+ * files, which have all queries first, then all keys, then all values; and rows that rotate in another order than files expect.
+ * Owns nothing.
  * Sources: the models' own code, or transformers' if it has the class; orders of GGUF files as llama.cpp reads them. */
 #include <stdio.h>
 #include <string.h>
@@ -65,4 +66,22 @@ aerie_status ae_convert_add_fused(ae_convert *c, const ae_convert_rule *r, const
         done += n_part;
     }
     return at ? AERIE_OK : add_rows(c, t, to, order, n);
+}
+
+aerie_status ae_convert_halve_last(ae_convert *c, const char *name, uint64_t dim, uint32_t n_rot)
+{
+    ae_convert_item *item = NULL;
+    for (size_t i = 0; i < c->n_items; i++)
+        if (strcmp(c->items[i].name, name) == 0) item = &c->items[i];
+    if (!item) return AERIE_OK;
+    if (!dim) dim = item->rows;
+    if (!dim || dim < n_rot || item->rows % dim || item->rows > UINT32_MAX) return AERIE_OK; /* binding refuses such shapes */
+    uint32_t *from = ae_arena_alloc(&c->arena, item->rows, sizeof *from);
+    if (!from) return ae_convert_no_memory(c, "the order of rows");
+    for (uint64_t r = 0; r < item->rows; r++) {
+        const uint64_t first = dim - n_rot, i = r % dim - first, half = n_rot / 2;
+        from[r] = (uint32_t)(r % dim < first ? r : r - i + (i < half ? 2 * i : 2 * (i - half) + 1));
+    }
+    item->row_from = from;
+    return AERIE_OK;
 }

@@ -249,25 +249,6 @@ aerie_status ae_convert_keys_jamba(ae_convert_keys *k, const ae_convert *c)
     return put_mamba1(k, c, "mamba_expand", "mamba_dt_rank");
 }
 
-/* ---- Models that see -------------------------------------------------------------------------------------------- */
-
-/* Writes the sections of the rotation, and how many layers add features of an image to the stream. */
-aerie_status ae_convert_keys_seeing(ae_convert_keys *k, const ae_convert *c)
-{
-    const json_t *given = json_object_get(ae_convert_value(c, "rope_parameters"), "mrope_section");
-    const json_t *vision = json_object_get(c->config, "vision_config");
-    const size_t n_deep = json_array_size(json_object_get(vision, "deepstack_visual_indexes"));
-    int32_t sections[4] = {0};
-    if (!given) given = json_object_get(ae_convert_value(c, "rope_scaling"), "mrope_section");
-    for (size_t i = 0; i < 3; i++) sections[i] = (int32_t)json_integer_value(json_array_get(given, i));
-    if (json_array_size(given) != 3)
-        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'mrope_section' has %zu numbers; 3 are needed", c->config_path,
-                       json_array_size(given));
-    ae_convert_put_array(k, "rope.dimension_sections", AE_GGUF_I32, sections, 4);
-    if (strncmp(c->arch->arch, "qwen3vl", 7) == 0) ae_convert_put_u32(k, "n_deepstack_layers", (uint32_t)n_deep);
-    return k->status;
-}
-
 /* ---- Mistral 4 -------------------------------------------------------------------------------------------------- */
 
 /* DeepSeek's attention with Mistral 3's temperature. */
@@ -606,6 +587,26 @@ static aerie_status put_limits(ae_convert_keys *k, const ae_convert *c, const ch
     return k->status;
 }
 
+/* Returns whether this is Ling 3 VL: its file has sections. */
+static bool sees(const ae_convert *c)
+{
+    return strcmp(c->model.class, "BailingMoeV3VLForConditionalGeneration") == 0;
+}
+
+/* The models rotate neighbours, but programs halves if a file has sections. */
+static aerie_status halve_rotated(ae_convert *c, const char *layer)
+{
+    static const char *const names[] = {"attn_q.weight", "attn_q_b.weight", "attn_kv_a_mqa.weight"};
+    uint32_t n_still = 0;
+    char name[64];
+    AE_TRY(ae_convert_need_u32(c, "qk_nope_head_dim", 1, AE_MAX_HEAD_DIM, &n_still));
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "%s%s", layer, names[i]);
+        AE_TRY(ae_convert_halve_last(c, name, i < 2 ? n_still + c->head.n_rot : 0, c->head.n_rot));
+    }
+    return AERIE_OK;
+}
+
 aerie_status ae_convert_keys_bailing3(ae_convert_keys *k, const ae_convert *c)
 {
     const uint32_t n = c->model.n_layers + c->model.n_ahead;
@@ -625,6 +626,7 @@ aerie_status ae_convert_keys_bailing3(ae_convert_keys *k, const ae_convert *c)
     AE_TRY(put_limits(k, c, "expert_swiglu_limit_list", "swiglu_clamp_exp"));
     AE_TRY(put_limits(k, c, "share_expert_swiglu_limit_list", "swiglu_clamp_shexp"));
     AE_TRY(ae_convert_put_mla(k, c));
+    if (sees(c)) AE_TRY(ae_convert_put_whole_sections(k, c));
     if (ae_convert_value(c, "mlp_layer_types")) return ae_convert_put_dense(k, c);
     AE_TRY(ae_convert_u32(c, "first_k_dense_replace", 0, AE_MAX_LAYERS, &n_dense));
     ae_convert_put_u32(k, "leading_dense_block_count", n_dense);
@@ -653,6 +655,7 @@ aerie_status ae_convert_tensors_bailing3(ae_convert *c, uint32_t layer)
     snprintf(in, sizeof in, "layers.%u.", layer);
     snprintf(to, sizeof to, "blk.%u.", layer);
     AE_TRY(ae_convert_apply(c, &gate, in, to));
+    if (sees(c) && is_latent(c, layer)) AE_TRY(halve_rotated(c, to));
     snprintf(in, sizeof in, "layers.%u.self_attn.A_log", layer);
     snprintf(to, sizeof to, "blk.%u.ssm_a", layer);
     const ae_st_tensor *t = ae_convert_take(c, in);

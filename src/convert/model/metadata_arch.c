@@ -169,3 +169,43 @@ aerie_status ae_convert_keys_apertus(ae_convert_keys *k, const ae_convert *c)
     }
     return k->status;
 }
+
+/* ---- Models that see -------------------------------------------------------------------------------------------- */
+
+/* Reads how many pairs rotate by each of three components of a position. */
+static aerie_status read_sections(const ae_convert *c, int32_t sections[4])
+{
+    const json_t *given = json_object_get(ae_convert_value(c, "rope_parameters"), "mrope_section");
+    if (!given) given = json_object_get(ae_convert_value(c, "rope_scaling"), "mrope_section");
+    if (!given) given = ae_convert_value(c, "mrope_section");
+    for (size_t i = 0; i < 3; i++) sections[i] = (int32_t)json_integer_value(json_array_get(given, i));
+    if (json_array_size(given) == 3) return AERIE_OK;
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'mrope_section' has %zu numbers; 3 are needed", c->config_path,
+                   json_array_size(given));
+}
+
+/* Writes the sections of the rotation, and how many layers add features of an image to the stream. */
+aerie_status ae_convert_keys_seeing(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *vision = json_object_get(c->config, "vision_config");
+    const size_t n_deep = json_array_size(json_object_get(vision, "deepstack_visual_indexes"));
+    int32_t sections[4] = {0};
+    AE_TRY(read_sections(c, sections));
+    ae_convert_put_array(k, "rope.dimension_sections", AE_GGUF_I32, sections, 4);
+    if (strncmp(c->arch->arch, "qwen3vl", 7) == 0) ae_convert_put_u32(k, "n_deepstack_layers", (uint32_t)n_deep);
+    return k->status;
+}
+
+aerie_status ae_convert_put_whole_sections(ae_convert_keys *k, const ae_convert *c)
+{
+    int32_t sections[4] = {0};
+    int64_t sum = 0;
+    AE_TRY(read_sections(c, sections));
+    for (size_t i = 0; i < 3; i++) sum += sections[i];
+    if (2 * sum != c->head.n_rot)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'mrope_section' is [%d, %d, %d]; its sum must be half of "
+                       "'qk_rope_head_dim', which is %u", c->config_path, sections[0], sections[1], sections[2],
+                       c->head.n_rot);
+    ae_convert_put_array(k, "rope.dimension_sections", AE_GGUF_I32, sections, 4);
+    return k->status;
+}
