@@ -192,6 +192,7 @@ typedef struct ae_arch {
     bool chunks;         /* layers have chunk experts (ae_expert_hparams.n_chunks) */
     bool expert_by_tensor; /* layers with a router have experts, whatever the keys say */
     bool shared_default; /* SIZE: if the key is absent or 0, the size of an expert */
+    bool shared_full;    /* SIZE: if the key is absent or 0, n_ff */
     bool expert_step;    /* interleave_moe_layer_step: layers with (i + 1) % step == 0 have experts */
     bool router_of_input; /* sets ae_layer_spec.router_of_input */
     bool expert_every;   /* moe_every_n_layers: layers with i % n == 1 have experts */

@@ -59,11 +59,10 @@ static aerie_status read_sizes(ae_binder *b, ae_hparams *h)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: queries of %u values a head, of which %u rotate; some must be left "
                        "that do not", ae_gguf_path(b->gguf), h->head_dim, n_rope);
     m->n_nope = h->head_dim - n_rope;
-    if (is_new(b)) {
+    /* attention.value_length says nothing: converters write kv_lora_rank, or head_dim of config.json */
+    if (is_new(b))
         AE_TRY(check_size(b, "attention.key_length", m->n_latent + n_rope,
                           "kv_lora_rank and rope.dimension_count together"));
-        AE_TRY(check_size(b, "attention.value_length", m->n_latent, "kv_lora_rank"));
-    }
     /* whatever q_lora_rank says, as in other programs */
     if (!b->arch->recur && ae_gguf_tensor_find(b->gguf, "blk.0.attn_q.weight"))
         return AERIE_OK;

@@ -62,9 +62,10 @@ static aerie_status read_shared(ae_binder *b, ae_hparams *h)
     ae_expert_hparams *x = &h->experts;
     const ae_arch_shared shared = b->arch->shared;
     if (shared == AE_SHARED_GATED || shared == AE_SHARED_SIZE) {
-        x->n_ff_shared = shared == AE_SHARED_GATED ? h->n_ff : 0;
+        const bool full = shared == AE_SHARED_GATED || b->arch->shared_full;
+        x->n_ff_shared = full ? h->n_ff : 0;
         AE_TRY(ae_bind_count(b, "expert_shared_feed_forward_length", &x->n_ff_shared));
-        AE_TRY(ae_bind_range(b, "expert_shared_feed_forward_length", x->n_ff_shared, shared == AE_SHARED_GATED, AE_MAX_FF));
+        AE_TRY(ae_bind_range(b, "expert_shared_feed_forward_length", x->n_ff_shared, full, AE_MAX_FF));
         if (!x->n_ff_shared && b->arch->shared_default) x->n_ff_shared = x->n_ff;
     } else if (shared == AE_SHARED_COUNT || shared == AE_SHARED_SIZE_COUNT) {
         uint32_t n = 0, size = x->n_ff;

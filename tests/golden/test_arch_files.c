@@ -298,6 +298,47 @@ static void test_keys_that_say_nothing(void **state)
     assert_int_equal(n_bad, 0);
 }
 
+/* ---- Keys that may be missing, or say something else -------------------------------------------------------------- */
+
+static const char *other_key;
+static uint32_t other_value;
+
+static aerie_status write_other(ae_gguf_writer *out, const ae_gguf *in, aerie_error *error)
+{
+    char key[128];
+    ae_gguf_string arch;
+    AE_TRY(ae_gguf_get_string(in, "general.architecture", true, &arch, error));
+    snprintf(key, sizeof key, "%.*s%s", (int)arch.n, arch.data, other_key);
+    return ae_gguf_writer_u32(out, key, other_value, error);
+}
+
+/* Sizes that llama.cpp's reader (build 11434) computes if the key is missing, or that it does not use. */
+static void test_keys_that_follow(void **state)
+{
+    static const struct {
+        const char *model, *key;
+        uint32_t value; /* 0: the key is missing */
+    } cases[] = {
+        {"qwen3next", ".expert_feed_forward_length", 0}, {"qwen35moe", ".expert_feed_forward_length", 0},
+        {"hunyuan-moe", ".expert_shared_feed_forward_length", 0},
+        {"bailingmoe3", ".attention.value_length", 12}, {"kimi-linear", ".attention.value_length", 12},
+        {"deepseek2", ".attention.value_length", 24},
+    };
+    static float plain[ROWS][MKARCH_VOCAB], other[ROWS][MKARCH_VOCAB];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        aerie_error error = {0};
+        other_key = cases[i].key, other_value = cases[i].value;
+        const mkscale_options o = {.without = other_key, .keys = other_value ? write_other : NULL};
+        need(mkarch_write(mkarch_find(cases[i].model), true, path_of("m"), &error), &error);
+        need(mkscale_write(&o, path_of("m"), path_of("s"), &error), &error);
+        logits_of(path_of("m"), ROWS, plain);
+        logits_of(path_of("s"), ROWS, other);
+        if (memcmp(plain, other, sizeof plain)) fail_msg("%s: other logits without %s", cases[i].model, other_key);
+    }
+    unlink(path_of("m")), unlink(path_of("s"));
+}
+
 /* ---- Projections that are fused ----------------------------------------------------------------------------------- */
 
 enum { GROUPS = 3, HEAD = 32, PER_GROUP = 2, GROUP = 2 * HEAD + 2 * PER_GROUP * HEAD, PROJECTED = GROUPS * GROUP };
@@ -365,7 +406,7 @@ static void test_fused_projections(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fused_projections),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fused_projections), cmocka_unit_test(test_keys_that_follow),
                                        cmocka_unit_test(test_every_weight), cmocka_unit_test(test_tied_output),
                                        cmocka_unit_test(test_unread), cmocka_unit_test(test_unused),
                                        cmocka_unit_test(test_scales_of_repetitions),

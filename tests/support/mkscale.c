@@ -75,12 +75,21 @@ static aerie_status describe(scaler *s, const ae_gguf_tensor *t)
     return ae_gguf_writer_tensor(s->out, name, AE_TYPE_F32, 1, &t->ne[2], s->error);
 }
 
+static bool is_left_out(const scaler *s, ae_gguf_string key)
+{
+    const size_t n = s->o->without ? strlen(s->o->without) : 0;
+    return n && key.n > n && memcmp(key.data + key.n - n, s->o->without, n) == 0;
+}
+
 static aerie_status make(scaler *s, const char *in, const char *out)
 {
     const int64_t n_extra = s->o->n_extra;
     AE_TRY(ae_gguf_open(&s->in, in, NULL, s->error));
     AE_TRY(ae_gguf_writer_create(&s->out, out, s->error));
-    for (size_t i = 0; i < ae_gguf_n_kv(s->in); i++) AE_TRY(ae_gguf_writer_copy(s->out, ae_gguf_kv_at(s->in, i), s->error));
+    for (size_t i = 0; i < ae_gguf_n_kv(s->in); i++) {
+        const ae_gguf_kv *kv = ae_gguf_kv_at(s->in, i);
+        if (!is_left_out(s, kv->key)) AE_TRY(ae_gguf_writer_copy(s->out, kv, s->error));
+    }
     if (s->o->keys) AE_TRY(s->o->keys(s->out, s->in, s->error));
     for (size_t i = 0; i < ae_gguf_n_tensors(s->in); i++) AE_TRY(describe(s, ae_gguf_tensor_at(s->in, i)));
     if (s->o->extra) AE_TRY(ae_gguf_writer_tensor(s->out, s->o->extra, AE_TYPE_F32, 1, &n_extra, s->error));

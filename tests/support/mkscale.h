@@ -1,4 +1,5 @@
-/* mkscale.h - copies a GGUF file with a ".scale" beside each weight, or with another tensor or other keys added.
+/* mkscale.h - copies a GGUF file with a ".scale" beside each weight, or with another tensor or other keys added, or a key left
+ * out.
  *
  * For tests: llama.cpp's converter writes such files for NVFP4 checkpoints, one number for a matrix and one for each expert
  * of a stack. Each also gets an ".input_scale", which changes nothing.
@@ -23,6 +24,7 @@ typedef struct mkscale_options {
     const char *extra;  /* a vector of F32 ones to be added, or NULL */
     uint32_t n_extra;   /* of so many elements */
     float first;        /* what the extra one begins with, if not 0 */
+    const char *without; /* the end of the name of a key that is left out, or NULL */
     aerie_status (*keys)(struct ae_gguf_writer *out, const struct ae_gguf *in, aerie_error *error); /* adds keys; or NULL */
 } mkscale_options;
 
