@@ -76,7 +76,7 @@ def falcon(f):
 
 def mpt(f):
     layer = {"attn_norm": "norm_1", "ffn_norm": "norm_2", "attn_qkv": "attn.Wqkv", "attn_output": "attn.out_proj",
-             "ffn_up": "ffn.up_proj", "ffn_down": "ffn.down_proj"}
+             "ffn_up": "ffn.up_proj", "ffn_down": "ffn.down_proj", "ffn.act.scales": "ffn.act.scales"}
     whole = {"token_embd": "transformer.wte", "output_norm": "transformer.norm_f", "position_embd": "transformer.wpe"}
     most = f["attention.max_alibi_bias"]
     config = {"architectures": ["MPTForCausalLM"], "d_model": 64, "n_heads": 4, "n_layers": 3, "max_seq_len": 256,

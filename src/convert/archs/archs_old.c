@@ -33,7 +33,7 @@ static const ae_convert_rule falcon[] = {
 static const ae_convert_rule mpt[] = {
     PLAIN("norm_1", "attn_norm"), PLAIN("norm_2", "ffn_norm"), PLAIN("attn.Wqkv", "attn_qkv"),
     PLAIN("attn.out_proj", "attn_output"), PLAIN("attn.q_ln", "attn_q_norm"), PLAIN("attn.k_ln", "attn_k_norm"),
-    PLAIN("ffn.up_proj", "ffn_up"), PLAIN("ffn.down_proj", "ffn_down"), END,
+    PLAIN("ffn.up_proj", "ffn_up"), PLAIN("ffn.down_proj", "ffn_down"), EXACT("ffn.act.scales", "ffn.act.scales", VECTOR), END,
 };
 
 static const ae_convert_rule baichuan[] = {RULE("self_attn.W_pack", "attn_%s", QKV_JOINED), END};
