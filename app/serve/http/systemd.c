@@ -32,7 +32,10 @@ void serve_notify(const char *state)
     const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return;
     const socklen_t n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
-    if (sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address, n) < 0) { /* ignored: nothing listens */
+    /* Never waits. If nobody listens, or nobody reads and the queue of the socket is full, the datagram is lost: systemd then
+     * ends a start that did not become ready in time, or restarts a server whose watchdog was not fed; STOPPING is only
+     * displayed. */
+    if (sendto(fd, state, strlen(state), MSG_NOSIGNAL | MSG_DONTWAIT, (struct sockaddr *)&address, n) < 0) {
     }
     close(fd);
 }
