@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
 #include "serve/dialects/handlers.h"
@@ -12,15 +13,26 @@
 
 /* ---- The command ---------------------------------------------------------------------------------------------------- */
 
+static int check_folder(const char *option, const char *path, int rights)
+{
+    struct stat there;
+    if (!path || (!stat(path, &there) && (S_ISDIR(there.st_mode) || (errno = ENOTDIR, false)) && !access(path, rights)))
+        return APP_DONE;
+    return app_error(APP_FAILED, "%s %s: %s; a folder is needed that this user may use", option, path, strerror(errno));
+}
+
 static int check_options(serve_server *server)
 {
     const char *scope = server->o->prefix_scope;
     if (scope && strcmp(scope, "key") && strcmp(scope, "all"))
         return app_error(APP_USAGE, "--prefix-scope takes key or all; found '%s'", scope);
-    const char *format = server->o->reasoning_format, *folder = server->o->slot_save_path;
-    struct stat there;
-    if (folder && (stat(folder, &there) || (!S_ISDIR(there.st_mode) && (errno = ENOTDIR))))
-        return app_error(APP_FAILED, "--slot-save-path %s: %s", folder, strerror(errno));
+    const char *format = server->o->reasoning_format;
+    int unusable = check_folder("--slot-save-path", server->o->slot_save_path, R_OK | X_OK);
+    if (!unusable && server->o->cache_disk) {
+        (void)mkdir(server->o->cache_disk, 0700); /* the check tells whether it is there */
+        unusable = check_folder("--cache-disk", server->o->cache_disk, R_OK | W_OK | X_OK);
+    }
+    if (unusable) return unusable;
     const char *hosts = server->o->image_url_hosts;
     char bad[64];
     if (hosts && !remote_check_hosts(hosts, bad))

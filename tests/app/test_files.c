@@ -177,6 +177,7 @@ static void outputs_are_tried_first(void **state)
         "perplexity -m none -p x --kl-divergence-base no/x", "train-data turns -m none -o no/x",
         "train-data answers p -m none -o no/x",      "train-data answers p -m none -o y --features no/x",
         "serve -m none --slot-save-path no",         "serve -m none --slot-save-path m.gguf",
+        "serve -m none --cache-disk no/x",           "serve -m none --cache-disk m.gguf",
     };
     cli("rm -rf no; mkdir -p dir; printf x > p");
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {

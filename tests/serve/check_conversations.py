@@ -223,9 +223,15 @@ class Conversations(unittest.TestCase):
         blocked = os.path.join(self.folder, "file")
         with open(blocked, "w", encoding="utf-8"):
             pass
-        with self.server("--cache-disk", blocked) as s:
+        s = self.server("--cache-disk", blocked, wait=False)
+        self.assertEqual(s.stop(), 1, s.log)
+        self.assertIn(f"--cache-disk {blocked}: Not a directory", s.log)
+        late = os.path.join(self.folder, "late")  # one that becomes unusable later is done without
+        with self.server("--models-dir", rig.FOLDER, "--cache-disk", late, model=None) as s:
+            os.rmdir(late)
+            shutil.copy(blocked, late)
+            self.assertEqual(s.post("/v1/completions", {"prompt": "a", "max_tokens": 4}).status, 200)
             self.assertGreater(s.logged("cannot be used"), 0, s.log)
-            ask(s, tokens(1))
         with self.server("--cache-disk", self.folder, "--cache-ram", "0") as s:
             self.assertGreater(s.logged("--cache-ram 0 keeps no conversations"), 0, s.log)
 
