@@ -219,8 +219,8 @@ static void print_heading(const bench_spec *b, const bench_cell *c, int width)
     const unsigned n_runs = b->options.bench.n_repetitions;
     app_print("%s%u at once, temperature %g, tree %s, up to %u ahead; %zu prompt%s, %u run%s each\n",
               c == b->cells ? "" : "\n", (unsigned)c->n_seqs, (double)c->temperature, aerie_tree_name(c->drafter->tree),
-              (unsigned)c->drafter->n_max, b->prompts.prompts.n, b->prompts.prompts.n == 1 ? "" : "s", n_runs,
-              n_runs == 1 ? "" : "s");
+              (unsigned)c->drafter->n_max, b->prompts.prompts.n, app_plural(b->prompts.prompts.n), n_runs,
+              app_plural(n_runs));
     app_print("%-*s %-12s %10s %10s %7s %9s %10s %7s %6s %9s %5s  %s\n", width, "drafter", "group", "plain", "tokens/s",
               "ratio", "per pass", "per round", "rows", "T/T1", "drafting", "same", "file");
 }
@@ -242,7 +242,7 @@ static void print_table(const bench_spec *b)
     if (slower && b->options.n_predict < SHORT && !b->options.test.fixed)
         app_print("\nWhere the ratio is below 1, answers of %d token%s may be too short for the controller, which first "
                   "measures what drafts and passes cost; -n 128 shows more.\n", (int)b->options.n_predict,
-                  b->options.n_predict == 1 ? "" : "s");
+                  app_plural(b->options.n_predict));
 }
 
 int bench_spec_print(const bench_spec *b)

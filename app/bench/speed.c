@@ -228,7 +228,7 @@ static int print(const speed *s)
         app_write_escaped(info->name, strlen(info->name));
         app_print(" %s, %.1f M parameters, %s of weights, kernels %s; tokens/s of %u run%s\n\n", type,
                   (double)info->n_params / 1e6, app_bytes(size, info->weight_bytes), info->cpu_level,
-                  (unsigned)s->options.bench.n_repetitions, s->options.bench.n_repetitions == 1 ? "" : "s");
+                  (unsigned)s->options.bench.n_repetitions, app_plural(s->options.bench.n_repetitions));
         app_print("%-14s %9s %8s %7s %10s %10s %10s %10s\n", "test", "n", "depth", "threads", "mean", "min", "max", "median");
     }
     for (size_t i = 0; i < s->n_tests; i++) {

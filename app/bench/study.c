@@ -450,7 +450,7 @@ static int measure_type(study *s, type_row *t)
     if (!s->given->quiet)
         app_note(n_left ? "%s: measured in %.0f s; %zu type%s left, about %.0f s"
                         : "%s: measured in %.0f s; it was the last type", t->name, app_now() - start, n_left,
-                 n_left == 1 ? "" : "s", (app_now() - s->start) / (double)s->n_measured * (double)n_left);
+                 app_plural(n_left), (app_now() - s->start) / (double)s->n_measured * (double)n_left);
     return APP_DONE;
 }
 

@@ -68,7 +68,7 @@ int app_cpus_settle(app_options *options)
     if (!asked) options->n_threads = cpus.n_threads;
     else if (options->n_threads > cpus.n_allowed && cpus.n_allowed && !(options->command->bit & APP_DOCTOR))
         app_note("warning: -t %u is more threads than the %u CPU%s that this process may use, which slows all of them down; "
-                 "-t 0 chooses", (unsigned)options->n_threads, (unsigned)cpus.n_allowed, cpus.n_allowed == 1 ? "" : "s");
+                 "-t 0 chooses", (unsigned)options->n_threads, (unsigned)cpus.n_allowed, app_plural(cpus.n_allowed));
     if (options->verbose) {
         app_note("threads: %u%s; CPUs allowed: %u, cores among them: %u, %s", (unsigned)options->n_threads,
                  asked ? " (requested)" : "", (unsigned)cpus.n_allowed, (unsigned)cpus.n_cores, quota);

@@ -110,6 +110,11 @@ static void print_topics(void)
     for (size_t i = 0; i < n_topics; i++) app_print("  aerie help %-12s %s\n", topics[i].name, topics[i].summary);
 }
 
+const char *app_topic_at(size_t i)
+{
+    return i < n_topics ? topics[i].name : NULL;
+}
+
 bool app_print_topic(const char *name)
 {
     for (size_t i = 0; i < n_topics; i++) {

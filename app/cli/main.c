@@ -44,9 +44,18 @@ static int print_version(void)
     return APP_DONE;
 }
 
+static int unknown_benchmark(const char *word)
+{
+    const char *needs = "'bench' needs the name of a benchmark: speed, verify, spec, study, shapes or logits";
+    if (!*word) return app_error(APP_USAGE, "%s", needs);
+    if (*word == '-' || strpbrk(word, "./:")) /* options as of another benchmark, or a model */
+        return app_error(APP_USAGE, "%s; as in 'aerie bench speed %s%s'", needs, word, *word == '-' ? " ..." : "");
+    return app_error(APP_USAGE, "'bench' takes speed, verify, spec, study, shapes or logits; found '%s'", word);
+}
+
 /* Returns the command that words[0..n) begin with; *n_used: the number of words in its name. Returns NULL after a message if
- * there is none. */
-static const app_command *find_command(int n, char **words, int *n_used)
+ * there is none. helps: the words follow 'aerie help'. */
+static const app_command *find_command(int n, char **words, int *n_used, bool helps)
 {
     char name[64];
     const bool bench = strcmp(words[0], "bench") == 0;
@@ -56,10 +65,9 @@ static const app_command *find_command(int n, char **words, int *n_used)
     for (size_t i = 0; i < app_n_commands(); i++) {
         if (strcmp(app_command_at(i)->name, name) == 0) return app_command_at(i);
     }
-    if (!bench) app_unknown_command(words[0]);
-    else if (n > 1 && what[0] != '-')
-        app_error(APP_USAGE, "'bench' takes speed, verify, spec, study, shapes or logits; found '%s'", what);
-    else app_error(APP_USAGE, "'bench' needs the name of a benchmark: speed, verify, spec, study, shapes or logits");
+    if (bench) unknown_benchmark(what);
+    else if (helps) app_unknown_topic(words[0]);
+    else app_unknown_command(words[0]);
     return NULL;
 }
 
@@ -97,7 +105,7 @@ static int help(int n, char **words)
     if (n == 1 && app_print_topic(words[0])) return APP_DONE;
     if (words[0][0] == '-') return app_help_option(words[0]);
     if (n == 1 && !is_command(words[0]) && app_print_subject(words[0])) return APP_DONE;
-    const app_command *command = find_command(n, words, &used);
+    const app_command *command = find_command(n, words, &used, true);
     if (!command) return APP_USAGE;
     app_print_help(command, n > used && app_is_all(words[used]) ? APP_HELP_ALL : first_all);
     return APP_DONE;
@@ -133,7 +141,7 @@ static int start(int argc, char **argv)
         app_print_man();
         return APP_DONE;
     }
-    const app_command *command = find_command(argc - 1, argv + 1, &used);
+    const app_command *command = find_command(argc - 1, argv + 1, &used, false);
     if (!command) return APP_USAGE;
     app_options_default(&options);
     int status = app_options_parse(&options, command, argc - 1 - used, argv + 1 + used, &wanted);

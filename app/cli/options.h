@@ -418,6 +418,8 @@ const char *app_nearest(const char *text, const char *best, const char *candidat
 int app_unknown_option(const app_command *command, const char *name, size_t n);
 /* Reports a command that does not exist, with a suggestion; returns APP_USAGE. */
 int app_unknown_command(const char *name);
+/* The same for a word after 'aerie help'. */
+int app_unknown_topic(const char *name);
 
 /* ---- setup/adapters.c ---- */
 
@@ -496,6 +498,8 @@ void app_print_overview(void);      /* aerie help */
 void app_print_help(const app_command *command, app_help help);
 /* Prints the help topic called `name`; false if there is none. */
 bool app_print_topic(const char *name);
+/* Returns the name of topic i; NULL after the last one. */
+const char *app_topic_at(size_t i);
 bool app_is_help(const char *word); /* whether it is --help, -h or --usage */
 bool app_is_all(const char *word);  /* whether it is "all" or "--all" */
 void app_print_completion(void); /* bash */

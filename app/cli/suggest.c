@@ -179,6 +179,23 @@ int app_unknown_option(const app_command *command, const char *name, size_t n)
 
 /* ---- Commands -------------------------------------------------------------------------------------- */
 
+int app_unknown_topic(const char *name)
+{
+    const app_foreign *f = app_foreign_command(name);
+    const char *best = NULL, *topic;
+    char topics[128] = "";
+    if (f || strpbrk(name, "/:")) return app_unknown_command(name);
+    for (size_t i = 0; (topic = app_topic_at(i)) != NULL; i++) {
+        const size_t n = strlen(topics);
+        best = app_nearest(name, best, topic);
+        snprintf(topics + n, sizeof topics - n, "%s%s", n ? ", " : "", topic);
+    }
+    for (size_t i = 0; i < app_n_commands(); i++) best = app_nearest(name, best, app_command_at(i)->name);
+    return app_error(APP_USAGE, "there is no help about '%s'%s%s%s; topics are %s, 'aerie help' lists the commands, and 'aerie "
+                     "help -OPTION' explains an option", name, best ? "; did you mean 'aerie help " : "", best ? best : "",
+                     best ? "'?" : "", topics);
+}
+
 int app_unknown_command(const char *name)
 {
     if (name[0] == '-')

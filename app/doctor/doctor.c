@@ -182,9 +182,9 @@ static void print_cpus(const doctor_machine *m)
               m->best, ae_kernels_known());
     print_label("CPUs");
     if (m->n_online) app_print("%u, ", (unsigned)m->n_online);
-    app_print("%u allowed, %u core%s among them; ", (unsigned)c->n_allowed, (unsigned)c->n_cores, c->n_cores == 1 ? "" : "s");
+    app_print("%u allowed, %u core%s among them; ", (unsigned)c->n_allowed, (unsigned)c->n_cores, app_plural(c->n_cores));
     if (c->quota > 0) app_print("a control group grants %.2f; ", c->quota);
-    app_print("%u thread%s would run\n", (unsigned)m->n_threads, m->n_threads == 1 ? "" : "s");
+    app_print("%u thread%s would run\n", (unsigned)m->n_threads, app_plural(m->n_threads));
     if (m->load >= 0) app_print("  %-14s%.2f (average of a minute)\n", "load", m->load);
     else print_known("load", "");
     print_label("governor");
@@ -207,7 +207,7 @@ static void print_machine(const doctor_machine *m)
     print_label("bandwidth");
     if (m->bandwidth > 0)
         app_print("%.1f GB/s read by %u thread%s (the best of %u readings of %s)\n", m->bandwidth / 1e9, (unsigned)m->n_threads,
-                  m->n_threads == 1 ? "" : "s", (unsigned)m->n_readings, app_bytes(a, m->reading_bytes));
+                  app_plural(m->n_threads), (unsigned)m->n_readings, app_bytes(a, m->reading_bytes));
     else app_print("%s\n", m->measured ? "unknown" : "not measured");
 }
 
@@ -243,7 +243,7 @@ static void print_model(const doctor_model *model, const app_options *options)
     if (model->n_ctx_train) app_print(", trained for %u positions", (unsigned)model->n_ctx_train);
     app_print("\n");
     app_print("  %-14s%s: weights %s, session of %u sequence%s %s\n", "needs", app_bytes(a, needed),
-              app_bytes(b, plan->weight_bytes), (unsigned)options->session.n_seqs, options->session.n_seqs == 1 ? "" : "s",
+              app_bytes(b, plan->weight_bytes), (unsigned)options->session.n_seqs, app_plural(options->session.n_seqs),
               app_bytes(c, plan->session_bytes));
     app_print("  %-14s%s of the file, in place\n", "maps", app_bytes(d, model->mapped));
     if (model->mmproj && model->mmproj_error.status == AERIE_OK)

@@ -171,10 +171,10 @@ static void judge_cpus(const doctor_machine *m, const app_options *options, doct
     const ae_os_cpus *c = &m->cpus;
     if (c->n_allowed && m->n_threads > c->n_allowed)
         doctor_warn(w, "%u threads are more than the %u CPU%s that this process may use, which slows all of them down; -t 0 "
-                       "chooses", (unsigned)m->n_threads, (unsigned)c->n_allowed, c->n_allowed == 1 ? "" : "s");
+                       "chooses", (unsigned)m->n_threads, (unsigned)c->n_allowed, app_plural(c->n_allowed));
     else if (c->n_cores && m->n_threads > c->n_cores)
         doctor_warn(w, "%u threads are more than the %u core%s: some share a core, which is mostly slower; -t 0 chooses",
-                    (unsigned)m->n_threads, (unsigned)c->n_cores, c->n_cores == 1 ? "" : "s");
+                    (unsigned)m->n_threads, (unsigned)c->n_cores, app_plural(c->n_cores));
     if (c->quota > 0 && c->quota < c->n_cores)
         doctor_warn(w, "a control group grants %.2f CPUs of %u cores; threads beyond that are stopped for a while", c->quota,
                     (unsigned)c->n_cores);

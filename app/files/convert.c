@@ -228,7 +228,7 @@ static void say(const ae_convert_report *r)
     size_t n = (size_t)snprintf(line, sizeof line, "%s head (%s), ", r->kind, ae_convert_producer_name(h->producer));
     if (h->kind == AE_DHEAD_MEDUSA) {
         n += (size_t)snprintf(line + n, sizeof line - n, "%u heads of %u block%s, width %u", (unsigned)h->n_medusa,
-                              (unsigned)h->n_blocks, h->n_blocks == 1 ? "" : "s", (unsigned)h->n_embd);
+                              (unsigned)h->n_blocks, app_plural(h->n_blocks), (unsigned)h->n_embd);
     } else {
         n += (size_t)snprintf(line + n, sizeof line - n, "width %u for %u, %u/%u heads of %u, FFN %u", (unsigned)h->n_embd,
                               (unsigned)h->n_target_embd, (unsigned)h->n_heads, (unsigned)h->n_kv_heads, (unsigned)h->head_dim,

@@ -235,8 +235,8 @@ int app_embed(const app_options *options)
     if (!bad) bad = compute(&j);
     const double seconds = app_now() - start;
     if (!bad && options->verbose)
-        app_note("%zu texts of %zu tokens in %.3f s: %.1f texts/s, %.0f tokens/s", j.n, j.n_tokens, seconds,
-                 app_rate((double)j.n, seconds), app_rate((double)j.n_tokens, seconds));
+        app_note("%zu text%s of %zu token%s in %.3f s: %.1f texts/s, %.0f tokens/s", j.n, app_plural(j.n), j.n_tokens,
+                 app_plural(j.n_tokens), seconds, app_rate((double)j.n, seconds), app_rate((double)j.n_tokens, seconds));
     if (!bad) bad = print(&j, format);
     free(j.vectors);
     aerie_embedder_free(j.embedder);

@@ -246,12 +246,13 @@ static void print_tower(const char *path)
     }
     app_print("%-14s%s, %u blocks of width %u, patches of %u pixels, rows of width %u", "images", m->type->name,
               (unsigned)m->hparams.n_layers, (unsigned)m->hparams.n_embd, (unsigned)m->patch, (unsigned)m->n_out);
-    if (m->n_deep) app_print(" (and for %u layers of the text model)", (unsigned)m->n_deep);
+    if (m->n_deep) app_print(" (and for %u layer%s of the text model)", (unsigned)m->n_deep, app_plural(m->n_deep));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         ae_tower_plan plan;
         if (ae_tower_plan_make(m, sizes[i][0], sizes[i][1], &plan, &error) != AERIE_OK) continue;
-        app_print("\n%-14s%u x %u pixels take %u tokens in %u view%s", "", (unsigned)sizes[i][0], (unsigned)sizes[i][1],
-                  (unsigned)ae_tower_plan_rows(m, &plan), (unsigned)plan.n_views, plan.n_views == 1 ? "" : "s");
+        const uint32_t n_rows = ae_tower_plan_rows(m, &plan);
+        app_print("\n%-14s%u x %u pixels take %u token%s in %u view%s", "", (unsigned)sizes[i][0], (unsigned)sizes[i][1],
+                  (unsigned)n_rows, app_plural(n_rows), (unsigned)plan.n_views, app_plural(plan.n_views));
     }
     app_print("\n");
     ae_tower_model_free(m);
@@ -269,7 +270,7 @@ static void print_summary(const app_options *options, const ae_gguf *gguf)
     app_print("%-14s", "file");
     app_write_escaped(ae_gguf_path(gguf), strlen(ae_gguf_path(gguf)));
     app_print("\n%-14sGGUF version %u, alignment %u, %u file%s, %s\n", "format", (unsigned)ae_gguf_version(gguf),
-              (unsigned)ae_gguf_alignment(gguf), (unsigned)ae_gguf_n_files(gguf), ae_gguf_n_files(gguf) == 1 ? "" : "s",
+              (unsigned)ae_gguf_alignment(gguf), (unsigned)ae_gguf_n_files(gguf), app_plural(ae_gguf_n_files(gguf)),
               app_bytes(size, ae_gguf_file_bytes(gguf)));
     print_field(gguf, options, "architecture", "general.architecture");
     print_field(gguf, options, "name", "general.name");

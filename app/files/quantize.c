@@ -257,8 +257,9 @@ static void say_fallbacks(const ae_rewrite *rewrite)
         }
         for (uint32_t b = 0; b < AE_TYPE_COUNT; b++) {
             if (!counts[b]) continue;
-            app_note("%llu of %zu tensors became %s: their rows are not whole blocks of %u elements, which %s needs",
+            app_note("%llu of %zu tensors became %s: %s rows are not whole blocks of %u elements, which %s needs",
                      (unsigned long long)counts[b], ae_rewrite_n_tensors(rewrite), ae_type_get(b)->name,
+                     counts[b] == 1 ? "its" : "their",
                      (unsigned)ae_type_block_elements(a), ae_type_get(a)->name);
         }
     }

@@ -7,7 +7,7 @@
 
 static void show_count(const app_options *options, size_t n)
 {
-    if (options->tokenize.show_count) app_note("%zu tokens", n);
+    if (options->tokenize.show_count) app_note("%zu token%s", n, app_plural(n));
 }
 
 /* Reads the text of -p, -f or standard input, without changes. */

@@ -350,9 +350,8 @@ static int print_comparison(const app_options *o, const base *b, figures *f, dou
     for (size_t i = 0; i < sizeof percentiles / sizeof *percentiles; i++)
         app_print("  %-8s %14.6f %13.3f%%\n", percentiles[i].name, percentile(f->kl, f->n, percentiles[i].part),
                   100 * percentile(f->change, f->n, percentiles[i].part));
-    app_print("\n%u windows of %u tokens, %zu tokens predicted, in %.1f s\n", (unsigned)b->windows.n,
-              (unsigned)b->windows.n_ctx,
-              f->n, seconds);
+    app_print("\n%u window%s of %u tokens, %zu token%s predicted, in %.1f s\n", (unsigned)b->windows.n,
+              app_plural(b->windows.n), (unsigned)b->windows.n_ctx, f->n, app_plural(f->n), seconds);
     return APP_DONE;
 }
 

@@ -102,11 +102,12 @@ static int report(const run *r)
             r->head, "n_matrices", (json_int_t)info.n_matrices, "n_unseen", (json_int_t)info.n_unseen, "n_rows",
             (json_int_t)info.n_rows, "n_windows", (json_int_t)r->n_done, "window", (json_int_t)r->windows.n_ctx, "n_drafted",
             (json_int_t)r->n_drafted, "n_accepted", (json_int_t)r->n_accepted, "seconds", r->seconds));
-    app_print("%s of %s: %zu matrices, up to %llu rows each; %u windows of %u tokens, in %.1f s\n", o->judge.output,
-              r->head ? "the drafter head" : "the model", info.n_matrices, (unsigned long long)info.n_rows, (unsigned)r->n_done,
-              (unsigned)r->windows.n_ctx, r->seconds);
+    app_print("%s of %s: %zu matrices, up to %llu row%s each; %u window%s of %u tokens, in %.1f s\n", o->judge.output,
+              r->head ? "the drafter head" : "the model", info.n_matrices, (unsigned long long)info.n_rows,
+              app_plural(info.n_rows), (unsigned)r->n_done, app_plural(r->n_done), (unsigned)r->windows.n_ctx, r->seconds);
     if (r->head)
-        app_print("%llu tokens drafted, %llu accepted\n", (unsigned long long)r->n_drafted, (unsigned long long)r->n_accepted);
+        app_print("%llu token%s drafted, %llu accepted\n", (unsigned long long)r->n_drafted, app_plural(r->n_drafted),
+                  (unsigned long long)r->n_accepted);
     return APP_DONE;
 }
 

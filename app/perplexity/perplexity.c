@@ -200,8 +200,8 @@ static int print_perplexity(const app_options *o, const app_windows *w, const fl
                                         "stride", (json_int_t)w->stride, "n_scored", (json_int_t)n, "seconds", seconds, "base",
                                         o->judge.kl_base ? json_string(o->judge.kl_base) : json_null()));
     app_print("perplexity  %.4f +/- %.4f\n", perplexity, error);
-    app_print("windows     %u of %u tokens, every %u tokens; %zu tokens predicted, in %.1f s\n", (unsigned)w->n,
-              (unsigned)w->n_ctx, (unsigned)w->stride, n, seconds);
+    app_print("windows     %u of %u tokens, every %u token%s; %zu token%s predicted, in %.1f s\n", (unsigned)w->n,
+              (unsigned)w->n_ctx, (unsigned)w->stride, app_plural(w->stride), n, app_plural(n), seconds);
     return APP_DONE;
 }
 

@@ -145,7 +145,8 @@ static int remove_all(const store_place *place, const char *reference, const app
         }
     }
     if (!bad && !options->quiet)
-        app_note("'%s' is removed: %llu files, %.1f MB", reference, (unsigned long long)n_removed, (double)bytes / 1e6);
+        app_note("'%s' is removed: %llu file%s, %.1f MB", reference, (unsigned long long)n_removed, app_plural(n_removed),
+                 (double)bytes / 1e6);
     store_list_free(&entries);
     return bad;
 }

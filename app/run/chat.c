@@ -227,7 +227,7 @@ static int forget(chat *c, const char *text)
     }
     const size_t dropped = (unsigned long long)n < n_turns ? (size_t)n : n_turns;
     app_conversation_drop(&c->talk, first, app_conversation_turn(&c->talk, dropped) - first);
-    app_note("forgot %zu turn%s; %zu left", dropped, dropped == 1 ? "" : "s", n_turns - dropped);
+    app_note("forgot %zu turn%s; %zu left", dropped, app_plural(dropped), n_turns - dropped);
     return APP_DONE;
 }
 
@@ -345,7 +345,7 @@ static int load(chat *c, const char *text)
     const size_t before = c->talk.n - app_conversation_first(&c->talk);
     if (ok && load_talk(c, path.data)) {
         const size_t n = c->talk.n, n_turns = app_conversation_turns(&c->talk);
-        app_note("loaded %zu message%s (%zu turn%s) from '%s'%s%s", n, n == 1 ? "" : "s", n_turns, n_turns == 1 ? "" : "s",
+        app_note("loaded %zu message%s (%zu turn%s) from '%s'%s%s", n, app_plural(n), n_turns, app_plural(n_turns),
                  path.data, before ? ", in place of the conversation so far" : "",
                  n > app_conversation_first(&c->talk) && strcmp(c->talk.messages[n - 1].role, "user") == 0
                      ? "; /regen answers the last one" : "");
@@ -386,8 +386,8 @@ static bool show_picture(chat *c, const char *path)
     const app_picture *p = &c->shown.items[c->shown.n - 1];
     aerie_image_size(p->image, &w, &h);
     if (aerie_tower_n_rows(c->tower, w, h, &n_rows, &error) == AERIE_OK) {
-        app_note("'%s', %u x %u pixels, %u tokens: it comes before your next message", p->path, (unsigned)w, (unsigned)h,
-                 (unsigned)n_rows);
+        app_note("'%s', %u x %u pixels, %u token%s: it comes before your next message", p->path, (unsigned)w, (unsigned)h,
+                 (unsigned)n_rows, app_plural(n_rows));
         return true;
     }
     app_note("'%s': %s", p->path, error.text);

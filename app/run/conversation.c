@@ -419,7 +419,7 @@ bool app_conversation_save(const app_conversation *c, const char *path, bool for
     if (!memory) app_error_memory("the conversation");
     else if (!ok) app_note("cannot save to '%s': %s", path, strerror(errno));
     else {
-        app_note("saved %zu message%s to '%s'%s", c->n, c->n == 1 ? "" : "s", path, exists ? ", replacing what it held" : "");
+        app_note("saved %zu message%s to '%s'%s", c->n, app_plural(c->n), path, exists ? ", replacing what it held" : "");
         remember(saved, path);
     }
     json_decref(json);

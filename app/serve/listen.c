@@ -248,7 +248,8 @@ static void drain(serve_server *server, const sigset_t *set)
         serve_memory_tidy(&server->memory);
     }
     const unsigned n = atomic_load(&server->n_calls);
-    if (n) app_note("%u answers did not end within --grace %u s and are cut off", n, (unsigned)server->o->grace);
+    if (n) app_note("%u answer%s did not end within --grace %u s and %s cut off", n, app_plural(n), (unsigned)server->o->grace,
+                    n == 1 ? "is" : "are");
     atomic_store(&server->stopping, true);
     server->service->stop(server);
     end_for_sure();

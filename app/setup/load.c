@@ -579,7 +579,7 @@ void app_say_speculation(const aerie_session *session, const app_options *option
                                                            : aerie_tree_name(spec->tree);
         app_shared_tokens(shared, session);
         app_note("speculation: %s, up to %u token%s ahead, %s%s%s%s", name, (unsigned)spec->n_max,
-                 spec->n_max == 1 ? "" : "s", tree, options->test.fixed ? ", all verified" : "",
+                 app_plural(spec->n_max), tree, options->test.fixed ? ", all verified" : "",
                  *shared ? "; another vocabulary: " : "", shared);
     }
 }

@@ -164,7 +164,8 @@ static int append_standard_input(app_prompt *prompt, const app_options *options,
         if (!app_text_add(&prompt->text, "\n\n", 2) || !app_text_add(&prompt->text, text.data, text.n))
             bad = app_error_memory("the prompt");
         else if (!options->quiet)
-            app_note("the prompt is -p followed by %zu bytes of standard input (</dev/null: -p alone)", text.n);
+            app_note("the prompt is -p followed by %zu byte%s of standard input (</dev/null: -p alone)", text.n,
+                     app_plural(text.n));
     }
     app_text_free(&text);
     return bad;

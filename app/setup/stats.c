@@ -49,8 +49,9 @@ static const char *by_drafter(char out[512], const aerie_stats *s, const aerie_s
     *out = '\0';
     if (!session || !aerie_session_drafter_name(session, 1)) return out;
     for (uint32_t i = 0; i < AERIE_MAX_DRAFTERS && aerie_session_drafter_name(session, i); i++)
-        n += (size_t)snprintf(out + n, 512 - n, "%s%s %u tokens in %u passes", i ? ", " : "; drafters: ",
-                              aerie_session_drafter_name(session, i), (unsigned)s->accepted_by[i], (unsigned)s->drafted_by[i]);
+        n += (size_t)snprintf(out + n, 512 - n, "%s%s %u token%s in %u pass%s", i ? ", " : "; drafters: ",
+                              aerie_session_drafter_name(session, i), (unsigned)s->accepted_by[i],
+                              app_plural(s->accepted_by[i]), (unsigned)s->drafted_by[i], s->drafted_by[i] == 1 ? "" : "es");
     return out;
 }
 
@@ -77,10 +78,11 @@ void app_say_stats(const aerie_stats *s, size_t n_prompts, double seconds, const
     char shared[96], drafters[512];
     app_shared_tokens(shared, session);
     const double rest = percent(s->target_seconds, s->decode_seconds);
-    app_note("prompt %u tokens (%u cached), %.2f tokens/s; generated %u tokens, %.2f tokens/s; %u target passes; "
+    app_note("prompt %u token%s (%u cached), %.2f tokens/s; generated %u token%s, %.2f tokens/s; %u target pass%s; "
              "drafted %u, accepted %u (%.0f%%)%s%s%s%s%s; time: target %.1f%%, draft %.1f%%, sampling %.1f%%%s%s",
-             (unsigned)s->n_prompt, (unsigned)s->n_cached, app_rate(s->n_prompt - s->n_cached, s->prompt_seconds),
-             (unsigned)s->n_generated, app_rate(s->n_generated, s->decode_seconds), (unsigned)s->n_passes,
+             (unsigned)s->n_prompt, app_plural(s->n_prompt), (unsigned)s->n_cached,
+             app_rate(s->n_prompt - s->n_cached, s->prompt_seconds), (unsigned)s->n_generated, app_plural(s->n_generated),
+             app_rate(s->n_generated, s->decode_seconds), (unsigned)s->n_passes, s->n_passes == 1 ? "" : "es",
              (unsigned)s->n_drafted, (unsigned)s->n_accepted, percent(s->n_accepted, s->n_drafted), n ? ", by depth " : "",
              depths, by_drafter(drafters, s, session), *shared ? "; " : "", shared, rest,
              percent(s->draft_seconds, s->decode_seconds), percent(s->sample_seconds, s->decode_seconds), masks, together);

@@ -177,6 +177,11 @@ size_t app_split_name(const char *path, unsigned *part, unsigned *of);
 const char *app_bytes(char out[32], uint64_t bytes);
 /* Writes a number such as "31,204". */
 const char *app_count(char out[32], uint64_t n);
+/* Returns the ending of a noun that n counts: "" for 1, else "s". */
+static inline const char *app_plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
 /* Returns monotonic time in seconds. */
 double app_now(void);
 /* Like strtod, but independent of the locale. */

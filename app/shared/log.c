@@ -41,8 +41,9 @@ static void add_notice(size_t more)
 {
     char text[NOTICE_BYTES];
     if (!queue.n_missing || QUEUE_BYTES - queue.n < NOTICE_BYTES + more) return;
-    add(text, (size_t)snprintf(text, sizeof text, "aerie: %llu lines of the log were lost here, because nobody read them\n",
-                               (unsigned long long)queue.n_missing));
+    add(text, (size_t)snprintf(text, sizeof text, "aerie: %llu line%s of the log %s lost here, because nobody read the log\n",
+                               (unsigned long long)queue.n_missing, app_plural(queue.n_missing),
+                               queue.n_missing == 1 ? "was" : "were"));
     queue.n_missing = 0;
 }
 

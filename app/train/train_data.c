@@ -420,7 +420,7 @@ static int answers(work *w)
     if (!bad) bad = app_records_read(w->path, add_line, w);
     if (!bad) bad = generate(w, "answers");
     if (w->n_long)
-        app_note("%zu prompt%s left out: too long for a context of %u; see -c", w->n_long, w->n_long == 1 ? "" : "s",
+        app_note("%zu prompt%s left out: too long for a context of %u; see -c", w->n_long, app_plural(w->n_long),
                  (unsigned)w->n_ctx);
     return bad;
 }

@@ -56,7 +56,12 @@ static void wrong_command_lines(void **state)
         {"-m x", "a command comes before", "run"},
         {"bench", "speed, verify, spec, study, shapes or logits", ""},
         {"bench fast", "speed, verify, spec, study, shapes or logits", "'fast'"},
-        {"help nothing", "unknown command", ""},
+        {"bench -m x", "speed, verify, spec, study, shapes or logits", "'aerie bench speed -m ...'"},
+        {"bench x.gguf", "speed, verify, spec, study, shapes or logits", "'aerie bench speed x.gguf'"},
+        {"help nothing", "no help about 'nothing'; topics are chat, environment, exit-status, llama.cpp, topics",
+         "'aerie help'"},
+        {"help enviroment", "did you mean 'aerie help environment'?", "topics are "},
+        {"help rnu", "did you mean 'aerie help run'?", "topics are "},
         {"run", "needs a model", "-m FILE"},
         {"run -m", "-m needs a value", "FILE"},
         {"run --tmep 1", "unknown option '--tmep'", "'--temp'"},
@@ -180,6 +185,8 @@ static void tokens_there_and_back(void **state)
     cli("$A tokenize -m vocab.gguf -p '' --show-count");
     assert_string_equal(cli_last.out, "\n");
     assert_string_equal(cli_last.err, "aerie: 0 tokens\n");
+    cli("$A tokenize -m vocab.gguf -p A --show-count");
+    assert_string_equal(cli_last.err, "aerie: 1 token\n");
     cli("$A tokenize -m vocab.gguf --decode 65 66,67");
     assert_string_equal(cli_last.out, "ABC");
     cli("$A tokenize -m vocab.gguf -e -p 'A\\n\\x42\\q' | $A tokenize -m vocab.gguf --decode");

@@ -219,7 +219,7 @@ static void help_is_short_at_first(void **state)
     cli("$A --completion-bash > c && bash -c 'source ./c; COMP_WORDS=(aerie help ll); COMP_CWORD=2; _aerie; echo $COMPREPLY'");
     assert_string_equal(cli_last.out, "llama.cpp\n");
     cli("$A help nonsense");
-    cli_refused(2, "unknown command 'nonsense'", "");
+    cli_refused(2, "no help about 'nonsense'", "");
 }
 
 /* What a row tells to use instead is there: options as words that begin with a dash, commands after 'aerie. */
@@ -283,7 +283,7 @@ static void help_on_anything(void **state)
     cli("$A help --tmep");
     cli_refused(2, "did you mean '--temp'", "");
     cli("$A help xyzzy");
-    cli_refused(2, "unknown command 'xyzzy'", "");
+    cli_refused(2, "no help about 'xyzzy'", "");
     /* all options of aerie and all names of others are in the list */
     cli("$A help llama.cpp | tr -s ' \\n' '\\n\\n' | sort -u > names");
     for (size_t i = 0; i < app_n_options() + app_n_foreign_options(); i++) {

@@ -225,7 +225,7 @@ class Pull(Case):
         self.run_it("rm", "-q", "hf:o/r")  # another name means its file too
         self.assertEqual(sorted(self.files()), ["hf/o/r/m-Q4_K_M.gguf", "hf/o/r/sub/m-Q8_0.gguf",
                                                 "ollama/library/smol/smol-135m.gguf"])
-        self.assertIn("1 files", self.run_it("rm", "hf:o/r:q4_k_m").err)
+        self.assertIn("1 file,", self.run_it("rm", "hf:o/r:q4_k_m").err)
         self.assertIn("was not pulled", self.run_it("rm", "hf:o/r:q4_k_m", status=1).err)
         os.truncate(listed[1]["files"][0]["path"], 10)
         self.assertIn("files are missing", self.run_it("list").out)

@@ -283,10 +283,10 @@ class Log(unittest.TestCase):
             def said():
                 drain()
                 s.get("/health")
-                return b"lines of the log were lost here" in text
+                return b" lost here" in text
             self.assertTrue(wait_until(said))
             drain()
-            told = sum(int(x) for x in re.findall(rb"aerie: (\d+) lines of the log were lost here", text))
+            told = sum(int(x) for x in re.findall(rb"aerie: (\d+) lines? of the log (?:was|were) lost here", text))
             self.assertGreaterEqual(told, lost)
             lines = text.count(b" 404 ")
             self.assertGreaterEqual(lines + told, n)  # none is missing without being counted

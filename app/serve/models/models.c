@@ -111,7 +111,7 @@ static int add_folder(serve_models *models, const char *folder)
     if (!bad && !models->n) return app_error(APP_BAD_FILE, "--models-dir '%s' contains no model (.gguf)", folder);
     const size_t n_models = models->n - n_before;
     if (!bad) app_note("--models-dir '%s' has %zu model%s, loaded when a request names one%s", folder, n_models,
-                       n_models == 1 ? "" : "s", n > n_models ? "; heads, adapters and other files there are left out" : "");
+                       app_plural(n_models), n > n_models ? "; heads, adapters and other files there are left out" : "");
     return bad;
 }
 
