@@ -80,6 +80,21 @@ aerie_status ae_session_open_devices(ae_session_devices *d, const aerie_model_pa
     return status;
 }
 
+aerie_status ae_session_try_devices(const ae_session_devices *d, aerie_error *error)
+{
+    const ae_stream_options smallest = {.n_threads = 1, .max_rows = 1, .max_in = 32};
+    for (uint32_t i = 0; i < d->n; i++) {
+        const ae_backend_ops *ops = d->list[i]->ops;
+        ae_stream *stream;
+        if (!strncmp(ops->name, "cpu", 3)) continue;
+        AE_TRY(ops->stream_create(d->list[i], &smallest, &stream, error));
+        const aerie_status status = ops->sync(stream, error); /* waits for all that the device was given */
+        ops->stream_free(stream);
+        if (status != AERIE_OK) return status;
+    }
+    return AERIE_OK;
+}
+
 /* ---- Feed-forward blocks whose device is chosen by the names of their weights ----------------------------------- */
 
 /* A block lies whole on one device: on the one that placements (aerie_model_params.placements) give most of its bytes to.

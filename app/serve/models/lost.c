@@ -1,15 +1,20 @@
 /* lost.c - models whose device failed (models.h): they are loaded again, and rest if that does not help. */
 #define _POSIX_C_SOURCE 200809L
 #include "serve/models/models_int.h"
+#include "session/session_int.h" /* the devices of a model, which aerie.h does not offer */
 
+/* A failed pass is either that of a device that was lost, or the fault of a request, whose passes fail three times at most
+ * (serve_ask_may_try). The device is tried to tell which. */
 enum {
-    MOST_FAILED = 2, /* passes in a row: one alone may fail for another reason, and the next one shows it */
-    MOST_RELOADS = 3 /* without an answer */
+    MOST_POINTS = 4,  /* of failed passes in a row: for these the model is loaded again */
+    POINTS_WORKS = 1, /* if the device works all the same */
+    POINTS_UNKNOWN = 2, /* if it could not be tried */
+    MOST_RELOADS = 3  /* without an answer */
 };
 
 bool serve_model_fails(const serve_model *m)
 {
-    return atomic_load(&m->n_failed_in_row) >= MOST_FAILED && !m->server->options->machines;
+    return atomic_load(&m->failed_points) >= MOST_POINTS && !m->server->options->machines;
 }
 
 bool serve_model_is_lost(const serve_model *m)
@@ -19,9 +24,12 @@ bool serve_model_is_lost(const serve_model *m)
 
 void serve_model_note_pass(serve_model *m, aerie_status status)
 {
-    unsigned n = atomic_load(&m->n_failed_in_row);
-    while (status == AERIE_OK && n && n < MOST_FAILED && !atomic_compare_exchange_weak(&m->n_failed_in_row, &n, 0)) {}
-    if (status == AERIE_ERROR_INTERNAL) atomic_fetch_add(&m->n_failed_in_row, 1);
+    unsigned n = atomic_load(&m->failed_points);
+    while (status == AERIE_OK && n && n < MOST_POINTS && !atomic_compare_exchange_weak(&m->failed_points, &n, 0)) {}
+    if (status != AERIE_ERROR_INTERNAL || n >= MOST_POINTS) return;
+    const aerie_status tried = ae_session_try_devices(&m->models.model->devices, NULL);
+    const unsigned points = tried == AERIE_OK ? POINTS_WORKS : tried == AERIE_ERROR_INTERNAL ? MOST_POINTS : POINTS_UNKNOWN;
+    atomic_fetch_add(&m->failed_points, points);
 }
 
 void serve_model_note_answer(serve_model *m)

@@ -289,7 +289,7 @@ void serve_models_load(serve_models *models, serve_model *m)
     note_shortage(m, bad, &why);
     m->lost = m->lost && bad;
     m->rests = false;
-    atomic_store(&m->n_failed_in_row, 0);
+    atomic_store(&m->failed_points, 0);
     m->state = bad ? SERVE_FAILED : SERVE_READY;
     m->failed_at = m->last_used = app_now();
     if (!bad) m->n_loaded = ++models->n_loads;

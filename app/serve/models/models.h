@@ -80,7 +80,7 @@ typedef struct serve_model {
     bool takes_tools;       /* the template writes tools */
     pthread_t thread;
     atomic_bool stop;
-    atomic_uint n_failed_in_row; /* passes that failed since the last one that did not */
+    atomic_uint failed_points; /* for passes that failed since the last one that did not (lost.c) */
     _Atomic double last_step, step_began; /* monotonic; step_began 0: between steps */
     /* seconds of all passes so far that the controller had measured, and what their tokens would have taken without drafts */
     _Atomic double took, took_plain;
@@ -155,8 +155,9 @@ bool serve_model_fills_gaps(const serve_model *model);
 serve_state serve_model_state(serve_models *models, const serve_model *model);
 /* Unloads models that have not been used for as long as they were to be kept. Called by the main thread. */
 void serve_models_sleep(serve_models *models);
-/* Notes how a pass ended. A model two of whose passes fail in a row, one after the other, because of an internal error (a
- * device that was lost or hangs) is loaded again as soon as no request uses it. Any thread. */
+/* Notes how a pass ended. After an internal error, tries whether the device of the model works. If it does not (it was lost or
+ * hangs), or if passes fail again and again, the model is loaded again as soon as no request uses it. Any thread that uses
+ * the model. */
 void serve_model_note_pass(serve_model *model, aerie_status status);
 /* Returns whether the passes of a model that is in use fail, so that it will be loaded again. The processes of a group end
  * together with it instead. Any thread. */

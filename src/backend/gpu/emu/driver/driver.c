@@ -7,12 +7,15 @@
  *   AERIE_EMU_MEMORY  bytes of device memory; nothing: as much as the machine has
  *   AERIE_EMU_LOSE    the device is lost at this launch, the first being 1; 0 or nothing: at none
  *   AERIE_EMU_GONE    1: once a device was lost, none can be opened any more
+ *   AERIE_EMU_FAIL    N or N-M: these calls of the queue fail, and the device goes on. Calls are counted over all devices that
+ *                     the process opens, the first being 1. N-M:launch: only calls of this kind are counted and fail
  *   AERIE_EMU_HANG    this launch never ends, and nothing after it begins; 0 or nothing: every launch ends
  */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +29,7 @@
 #define ALIGN 256 /* bytes */
 
 static atomic_bool is_gone; /* a device was lost, and AERIE_EMU_GONE is 1 */
+static _Atomic uint64_t n_calls; /* of the queue */
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -75,6 +79,8 @@ struct ae_gpu_device {
     uint64_t n_used, n_total;
     uint64_t seed, n_launches;
     uint64_t lose; /* number of the launch that loses the device; 0: none does */
+    uint64_t fail, fail_last; /* numbers of the first and the last call that fails; 0: none does */
+    char fail_kind[16];       /* which calls are counted; "": all */
     uint64_t hang; /* number of the launch that never ends; 0: all end */
     double limit;  /* most seconds of a wait; 0: no limit */
     double marks[AE_GPU_MARKS]; /* seconds */
@@ -113,6 +119,15 @@ static void emu_close(ae_gpu_device *d)
     ae_free(d);
 }
 
+static void read_failing(ae_gpu_device *d)
+{
+    const char *text = getenv("AERIE_EMU_FAIL"), *last = text ? strchr(text, '-') : NULL;
+    const char *only = text ? strchr(text, ':') : NULL;
+    snprintf(d->fail_kind, sizeof d->fail_kind, "%s", only ? only + 1 : "");
+    d->fail = number("AERIE_EMU_FAIL", 0);
+    d->fail_last = last ? strtoull(last + 1, NULL, 10) : d->fail;
+}
+
 static aerie_status emu_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *facts, aerie_error *error)
 {
     *out = NULL;
@@ -129,6 +144,7 @@ static aerie_status emu_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *fact
     d->seed = number("AERIE_EMU_SEED", 0);
     d->lose = number("AERIE_EMU_LOSE", 0);
     d->hang = number("AERIE_EMU_HANG", 0);
+    read_failing(d);
     d->limit = ae_gpu_limit(AE_GPU_LIMIT);
     d->n_total = number("AERIE_EMU_MEMORY", ae_os_memory_total());
     *facts = (ae_gpu_facts){.name = "emulation of CUDA on the host", .n_multiprocessors = 4,
@@ -204,6 +220,15 @@ static aerie_status fault(const ae_gpu_device *d, aerie_error *error)
     return AERIE_ERROR_INTERNAL;
 }
 
+/* Counts a call of the queue, and fails those that shall fail. */
+static aerie_status count(const ae_gpu_device *d, const char *call, aerie_error *error)
+{
+    if (!d->fail || (*d->fail_kind && strcmp(d->fail_kind, call))) return AERIE_OK;
+    const uint64_t n = atomic_fetch_add(&n_calls, 1) + 1;
+    if (n < d->fail || n > d->fail_last) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_INTERNAL, "emu: call %" PRIu64 ", %s, failed", n, call);
+}
+
 static aerie_status emu_fill(ae_gpu_device *d, void *to, const void *host, size_t n, aerie_error *error)
 {
     AE_TRY(fault(d, error));
@@ -265,16 +290,19 @@ static aerie_status step_take(ae_gpu_device *d, const step *s, size_t n_args, ae
 
 static aerie_status emu_copy_in(ae_gpu_device *d, void *to, const void *pinned, size_t n, aerie_error *error)
 {
+    AE_TRY(count(d, "copy_in", error));
     return step_take(d, &(step){.kind = COPY, .to = to, .from = pinned, .n = n}, 0, error);
 }
 
 static aerie_status emu_copy_out(ae_gpu_device *d, void *pinned, const void *from, size_t n, aerie_error *error)
 {
+    AE_TRY(count(d, "copy_out", error));
     return step_take(d, &(step){.kind = COPY, .to = pinned, .from = from, .n = n}, 0, error);
 }
 
 static aerie_status emu_zero(ae_gpu_device *d, void *to, size_t n, aerie_error *error)
 {
+    AE_TRY(count(d, "zero", error));
     return step_take(d, &(step){.kind = ZERO, .to = to, .n = n}, 0, error);
 }
 
@@ -294,6 +322,7 @@ static aerie_status emu_launch(ae_gpu_device *d, uint32_t i, const uint32_t grid
     if (n_shared > AE_EMU_MAX_SHARED)
         return ae_fail(error, AERIE_ERROR_INTERNAL, "emu: kernel %s asks for %u bytes of shared memory of %u", l->kernel.name,
                        n_shared, AE_EMU_MAX_SHARED);
+    AE_TRY(count(d, "launch", error));
     step s = {.kind = LAUNCH, .kernel = i, .grid = {grid[0], grid[1], grid[2]}, .n_shared = n_shared,
               .args = (void *)(uintptr_t)args};
     return step_take(d, &s, l->n_args, error);
@@ -302,6 +331,7 @@ static aerie_status emu_launch(ae_gpu_device *d, uint32_t i, const uint32_t grid
 static aerie_status emu_mark(ae_gpu_device *d, uint32_t i, aerie_error *error)
 {
     if (d->recording) return ae_fail(error, AERIE_ERROR_INTERNAL, "emu: a mark cannot be recorded");
+    AE_TRY(count(d, "mark", error));
     AE_TRY(fault(d, error));
     d->marks[i % AE_GPU_MARKS] = ae_time_now();
     return AERIE_OK;
@@ -321,7 +351,8 @@ static aerie_status emu_sync(ae_gpu_device *d, aerie_error *error)
         ae_gpu_hung(d->limit, &d->fault);
         d->lost = true;
     }
-    return fault(d, error);
+    AE_TRY(fault(d, error));
+    return count(d, "sync", error);
 }
 
 /* ---- Recordings --------------------------------------------------------------------------------------------------------- */
@@ -338,19 +369,27 @@ static void emu_recording_free(ae_gpu_device *d, ae_gpu_recording *r)
 static aerie_status emu_record_begin(ae_gpu_device *d, aerie_error *error)
 {
     if (d->recording) return ae_fail(error, AERIE_ERROR_INTERNAL, "emu: a recording is under way");
+    AE_TRY(count(d, "record_begin", error));
     d->recording = ae_alloc(1, sizeof *d->recording);
     return d->recording ? AERIE_OK : ae_fail_memory(error, "a recording", sizeof *d->recording);
 }
 
 static aerie_status emu_record_end(ae_gpu_device *d, ae_gpu_recording **out, aerie_error *error)
 {
+    const aerie_status status = count(d, "record_end", error);
     *out = d->recording;
     d->recording = NULL;
+    if (status != AERIE_OK) {
+        emu_recording_free(d, *out);
+        *out = NULL;
+        return status;
+    }
     return *out ? AERIE_OK : ae_fail(error, AERIE_ERROR_INTERNAL, "emu: no recording is under way");
 }
 
 static aerie_status emu_replay(ae_gpu_device *d, ae_gpu_recording *r, aerie_error *error)
 {
+    AE_TRY(count(d, "replay", error));
     for (size_t i = 0; i < r->n; i++) AE_TRY(step_run(d, &r->steps[i], error));
     return AERIE_OK;
 }
