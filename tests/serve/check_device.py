@@ -89,9 +89,10 @@ class Device(unittest.TestCase):
                 self.assertTrue(a in broken or words(a) == whole, a.body)
 
     def test_a_stream_ends_with_its_device(self):
-        """Tokens that were sent are not sent again. An answer that nothing was sent of outlives it."""
+        """Tokens that were sent are not sent again. An answer that nothing was sent of outlives it, and so do files of slots, but
+        not what a slot holds."""
         text, n = {"prompt": "a", "temperature": 0, "ignore_eos": True}, 0
-        with Server("--device", "emu", "-np", "2", "--spec-type", "none", "--no-access-log",
+        with Server("--device", "emu", "-np", "2", "--spec-type", "none", "--no-access-log", "--slot-save-path", rig.FOLDER,
                     env={"AERIE_EMU_LOSE": "1500"}) as s:
             c = s.connect()
             c.request("POST", "/v1/completions", json.dumps({**text, "max_tokens": 300, "stream": True}),
@@ -103,6 +104,20 @@ class Device(unittest.TestCase):
             last = [line for line in stream.read().split(b"\n") if line][-1]
             self.assertIn(b"the device was lost at launch 1500", last)
             c.close()
+            for lost in (False, True):
+                saved = s.post("/slots/0?action=save", {"filename": "slot"})
+                self.assertEqual(saved.status, 200, saved.body)
+                broken = s.post("/v1/completions", {**text, "max_tokens": 60, "stream": True})
+                self.assertIn("the device was lost at launch 1500", str(broken.events[-1]))
+                if lost:  # asked at once, as the next one, so it waits
+                    empty = s.post("/slots/0?action=save", {"filename": "slot"})
+                    self.assertEqual(empty.status, 500, empty.body)
+                    self.assertIn("slot 0 has nothing to save: the device of the model was lost", empty.error)
+                restored = s.post("/slots/0?action=restore", {"filename": "slot"})
+                self.assertEqual(restored.status, 200, restored.body)
+                self.assertEqual(restored.json["n_restored"], saved.json["n_saved"] - 1)
+                self.assertEqual(s.post("/v1/completions", {**text, "max_tokens": 35}).status, 200)
+            self.assertEqual(s.post("/slots/0?action=erase", None).status, 200)
 
     def test_failures_without_a_loss(self):
         """A request whose own passes fail gets an error, and the model, whose device works, is not loaded again."""

@@ -456,7 +456,10 @@ class Slots(unittest.TestCase):
                 for action in ("save", "restore"):
                     self.assertEqual(s.post(f"/slots/0?action={action}", {"filename": name}).status, 400, name)
             self.assertEqual(s.post("/slots/0?action=restore", {"filename": "missing"}).status, 404)
-            self.assertEqual(s.post("/slots/0?action=other", {"filename": "x"}).status, 400)
+            for action, body in (("other", b""), ("other", b'{"filename": "x"}'), ("", b"")):
+                a = s.call("POST", f"/slots/0?action={action}", body)
+                self.assertEqual(a.status, 400, a.body)
+                self.assertIn(f"must be save, restore or erase; found '{action}'", a.error)
             self.assertEqual(s.post("/slots/0", {"filename": "x"}).status, 400)
             for number in ("1", "-1", "x", "99999999999999999999"):
                 self.assertEqual(s.post(f"/slots/{number}?action=save", {"filename": "x"}).status, 404, number)

@@ -228,21 +228,46 @@ static bool read_file(const char *path, app_text *text, serve_error *error)
     return ok;
 }
 
-static json_t *save_slot(const serve_ask *ask, uint32_t slot, const char *name, const char *path, serve_error *error)
+/* Saves or restores. If that fails because the device of the model did, waits until the model has been loaded again, and tries
+ * again.
+ * Called with call->work, which is released while it waits. Returns false with *error. */
+static bool run(serve_ask *ask, void (*function)(aerie_session *session, void *user), errand *e, const char *field,
+                serve_error *error)
+{
+    for (;;) {
+        serve_engine_do(ask->model, function, e);
+        if (!e->empty) serve_model_note_pass(ask->model, e->status);
+        const bool lost = serve_model_fails(ask->model) || e->status == AERIE_ERROR_INTERNAL;
+        if (e->status == AERIE_OK || !lost || !serve_ask_may_try(ask)) break;
+        sem_post(ask->call->work);
+        const bool ready = serve_ask_wait(ask, error);
+        sem_wait(ask->call->work);
+        if (!ready) return false;
+        e->status = AERIE_OK;
+    }
+    return e->status == AERIE_OK || serve_fail_library(error, e->status, &e->why, field);
+}
+
+static json_t *save_slot(serve_ask *ask, uint32_t slot, const char *name, const char *path, serve_error *error)
 {
     errand e = {.model = ask->model, .slot = slot, .scope = ask->scope};
     const double start = app_now();
-    serve_engine_do(ask->model, save, &e);
-    if (e.empty) serve_fail(error, 400, "", "slot %u has nothing to save: no request has run there", (unsigned)slot);
-    else if (e.status != AERIE_OK) serve_fail_library(error, e.status, &e.why, "");
-    else write_file(path, e.data, e.n_data, error);
+    const bool ok = run(ask, save, &e, "", error);
+    if (ok && e.empty && atomic_load(&ask->model->n_lost))
+        serve_fail(error, 500, "",
+                   "slot %u has nothing to save: the device of the model was lost, and no request has run there since the "
+                   "model was loaded again", (unsigned)slot);
+    else if (ok && e.empty)
+        serve_fail(error, 400, "", "slot %u has nothing to save: no request has run there since the model was loaded",
+                   (unsigned)slot);
+    else if (ok) write_file(path, e.data, e.n_data, error);
     aerie_free(e.data);
     if (error->status) return NULL;
     return json_pack("{s:i, s:s, s:I, s:I, s:{s:f}}", "id_slot", (int)slot, "filename", name, "n_saved", (json_int_t)e.n_tokens,
                      "n_written", (json_int_t)e.n_data, "timings", "save_ms", (app_now() - start) * 1e3);
 }
 
-static json_t *restore_slot(const serve_ask *ask, uint32_t slot, const char *name, const char *path, serve_error *error)
+static json_t *restore_slot(serve_ask *ask, uint32_t slot, const char *name, const char *path, serve_error *error)
 {
     app_text text = {0};
     const double start = app_now();
@@ -250,8 +275,7 @@ static json_t *restore_slot(const serve_ask *ask, uint32_t slot, const char *nam
     if (read_file(path, &text, error)) {
         e.data = text.data;
         e.n_data = text.n;
-        serve_engine_do(ask->model, restore, &e);
-        if (e.status != AERIE_OK) serve_fail_library(error, e.status, &e.why, "filename");
+        run(ask, restore, &e, "filename", error);
     }
     app_text_free(&text);
     if (error->status) return NULL;
@@ -278,29 +302,37 @@ static json_t *erase_slot(serve_call *call, const serve_ask *ask, uint32_t slot,
     return json_pack("{s:i, s:I}", "id_slot", (int)slot, "n_erased", (json_int_t)e.n_tokens);
 }
 
-static json_t *act(serve_call *call, serve_ask *ask, serve_error *error)
+typedef enum action { SAVE, RESTORE, ERASE, N_ACTIONS } action;
+
+static bool read_action(const serve_call *call, action *out, serve_error *error)
+{
+    static const char *const names[N_ACTIONS] = {"save", "restore", "erase"};
+    const char *name = serve_call_query(call, "action");
+    *out = SAVE;
+    while (*out < N_ACTIONS && name && strcmp(name, names[*out])) ++*out;
+    return (name && *out < N_ACTIONS) || serve_fail(error, 400, "", "?action= must be save, restore or erase; found '%.40s'",
+                                                    name ? name : "");
+}
+
+static json_t *act(serve_call *call, serve_ask *ask, action what, serve_error *error)
 {
     char path[4096], *end;
-    const char *action = serve_call_query(call, "action"), *name = NULL, *number = call->path + strlen("/slots/");
+    const char *name = NULL, *number = call->path + strlen("/slots/");
     const unsigned long slot = strtoul(number, &end, 10);
-    const bool saves = action && strcmp(action, "save") == 0, erases = action && strcmp(action, "erase") == 0;
     if (*end || *number < '0' || *number > '9' || slot >= ask->model->n_seqs)
         serve_fail(error, 404, "", "there are slots 0 to %u; found '%.40s'", (unsigned)ask->model->n_seqs - 1, number);
-    else if (!saves && !erases && (!action || strcmp(action, "restore")))
-        serve_fail(error, 400, "", "?action= must be save, restore or erase; found '%.40s'", action ? action : "");
-    else if (erases)
+    else if (what == ERASE)
         return erase_slot(call, ask, (uint32_t)slot, error);
-    else if (serve_get_text(ask->body, "filename", &name, error) && path_of(call, ask->scope, saves, name, path, error))
-        return saves ? save_slot(ask, (uint32_t)slot, name, path, error)
-                     : restore_slot(ask, (uint32_t)slot, name, path, error);
+    else if (serve_get_text(ask->body, "filename", &name, error) && path_of(call, ask->scope, what == SAVE, name, path, error))
+        return what == SAVE ? save_slot(ask, (uint32_t)slot, name, path, error)
+                            : restore_slot(ask, (uint32_t)slot, name, path, error);
     return NULL;
 }
 
 /* Erasing needs no body. */
 static bool give_body(serve_call *call, serve_error *error)
 {
-    const char *action = serve_call_query(call, "action");
-    if (call->body.n || !action || strcmp(action, "erase")) return true;
+    if (call->body.n) return true;
     if (app_text_add(&call->body, "{}", 2) && serve_use_add(&call->use, call->body.capacity)) return true;
     app_text_free(&call->body);
     return serve_fail_memory(error);
@@ -311,17 +343,19 @@ void serve_post_slot(serve_call *call)
     serve_ask ask = {0};
     serve_error error = {0};
     json_t *json = NULL;
-    if (!call->server->o->slot_save_path) {
+    action what;
+    if (!call->server->o->slot_save_path)
         serve_fail(&error, 501, "",
                    "slots cannot be saved, restored or erased: the server was started without --slot-save-path");
+    if (error.status || !read_action(call, &what, &error)) {
         serve_reply_error(call, &error);
         return;
     }
     const char *name = serve_call_query(call, "model"); /* as for the other actions on a model, if the body names none */
     sem_wait(call->work);
-    bool ok = give_body(call, &error) && serve_ask_read(&ask, call, &error);
+    bool ok = (what != ERASE || give_body(call, &error)) && serve_ask_read(&ask, call, &error);
     if (ok && name && !serve_get(ask.body, "model"))
         ok = !json_object_set_new(ask.body, "model", app_json_text(name, strlen(name))) || serve_fail_memory(&error);
-    if (ok && serve_ask_model(&ask, &error) && serve_model_generates(ask.model, &error)) json = act(call, &ask, &error);
+    if (ok && serve_ask_model(&ask, &error) && serve_model_generates(ask.model, &error)) json = act(call, &ask, what, &error);
     serve_text_end(&ask, call, json, &error);
 }
