@@ -302,6 +302,7 @@ int serve_run(serve_server *server, int (*prepare)(serve_server *server))
     json_object_seed(0);
     serve_memory_create(&server->memory, o->max_memory);
     pthread_mutex_init(&connections.lock, NULL);
+    pthread_mutex_init(&server->sending_lock, NULL);
     pthread_mutex_init(&server->notes.lock, NULL);
     sem_init(&server->work, 0, n_work ? n_work : 1);
     sem_init(&server->large_work, 0, n_work > 2 ? n_work / 2 : 1);
@@ -318,5 +319,6 @@ int serve_run(serve_server *server, int (*prepare)(serve_server *server))
     sem_destroy(&server->fetch_work);
     pthread_mutex_destroy(&server->notes.lock);
     pthread_mutex_destroy(&connections.lock);
+    pthread_mutex_destroy(&server->sending_lock);
     return bad;
 }

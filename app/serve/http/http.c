@@ -89,6 +89,48 @@ void serve_reply_sized(serve_call *call, const char *type, uint64_t size, serve_
     call->user = user;
 }
 
+/* ---- Letting go ----------------------------------------------------------------------------------------- */
+
+void serve_reply_may_let_go(serve_call *call, void (*let_go)(void *user))
+{
+    serve_server *server = call->server;
+    pthread_mutex_init(&call->reading, NULL);
+    call->let_go = let_go;
+    pthread_mutex_lock(&server->sending_lock);
+    call->next_sending = server->sending;
+    call->sending = &server->sending;
+    if (call->next_sending) call->next_sending->sending = &call->next_sending;
+    server->sending = call;
+    pthread_mutex_unlock(&server->sending_lock);
+}
+
+/* Waits for a let_go that is running. */
+static void leave_sending(serve_call *call)
+{
+    if (!call->let_go) return;
+    pthread_mutex_lock(&call->server->sending_lock);
+    *call->sending = call->next_sending;
+    if (call->next_sending) call->next_sending->sending = call->sending;
+    pthread_mutex_unlock(&call->server->sending_lock);
+    pthread_mutex_destroy(&call->reading);
+    call->let_go = NULL;
+}
+
+void serve_calls_let_go(serve_server *server, const void *model)
+{
+    pthread_mutex_lock(&server->sending_lock);
+    for (serve_call *call = server->sending; call; call = call->next_sending) {
+        if (pthread_mutex_trylock(&call->reading)) continue; /* its client reads */
+        app_json_account(serve_use_json, &call->use);
+        if (call->uses == model) call->let_go(call->user);
+        app_json_account(NULL, NULL);
+        pthread_mutex_unlock(&call->reading);
+    }
+    pthread_mutex_unlock(&server->sending_lock);
+}
+
+/* ---- Requests while they are answered ------------------------------------------------------------------- */
+
 const char *serve_call_query(const serve_call *call, const char *name)
 {
     return MHD_lookup_connection_value(call->connection, MHD_GET_ARGUMENT_KIND, name);
@@ -147,7 +189,9 @@ static ssize_t on_read(void *user, uint64_t position, char *out, size_t most)
 {
     serve_call *call = user;
     (void)position;
+    if (call->let_go) pthread_mutex_lock(&call->reading);
     const ptrdiff_t n = call->read(call->user, out, most);
+    if (call->let_go) pthread_mutex_unlock(&call->reading);
     if (n > 0) return n;
     uncount(call);
     if (n == 0) serve_connection_deadline(call->of, call->server->o->timeout);
@@ -486,6 +530,7 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     (void)connection;
     if (!call) return;
     *state = NULL;
+    leave_sending(call);
     if (call->release) call->release(call->user); /* cancels running tasks, so that the log gets the final counts */
     call->release = NULL;
     if (!server->o->no_access_log && !server->options->quiet)

@@ -56,6 +56,10 @@ typedef struct serve_call {
     void *user;
     int retry_after;
     bool not_ready; /* serve_error has it */
+    const void *uses; /* the model that the request has taken (serve_models_take); NULL: none */
+    void (*let_go)(void *user); /* serve_reply_may_let_go; NULL: the answer cannot */
+    pthread_mutex_t reading;    /* held while `read` runs, if there is let_go */
+    struct serve_call *next_sending, **sending; /* in the server's list; sending NULL: not in it */
     /* the fields below belong to http.c */
     size_t n_discarded;
     bool closes; /* the connection is closed after the answer */
@@ -115,6 +119,11 @@ void serve_reply_stream(serve_call *call, const char *type, serve_read *read, vo
 /* Replies with status 200 and an answer whose size is known. */
 void serve_reply_sized(serve_call *call, const char *type, uint64_t size, serve_read *read, void (*release)(void *),
                        void *user);
+/* For an answer that is read while it is sent and uses a model until all is sent: let_go(user) shall make the rest at once, if
+ * that needs no waiting, and then release the model. It is called between two calls of `read`, by another thread. */
+void serve_reply_may_let_go(serve_call *call, void (*let_go)(void *user));
+/* Makes answers that use the model let go of it, if their clients do not read them just now. */
+void serve_calls_let_go(serve_server *server, const void *model);
 /* If the error is a lack of memory caused by --max-request-memory, changes its text to say so. */
 void serve_memory_say(const serve_call *call, serve_error *error);
 /* Returns the value of ?name=, or NULL. */

@@ -157,6 +157,25 @@ static ptrdiff_t sending_read(void *user, char *out, size_t most)
     return (ptrdiff_t)n;
 }
 
+/* Writes the rest of the answer into s->out, after which its data are needed no more. Without memory, they stay. */
+static void sending_let_go(void *user)
+{
+    sending *s = user;
+    app_text rest = {0};
+    place at = s->at;
+    int more = s->release ? 1 : -1;
+    app_json_lacked();
+    while (more > 0) more = next(&s->parts, &at, &rest);
+    if (more < 0 || app_json_lacked() || !app_text_add(&s->out, rest.data ? rest.data : "", rest.n)) {
+        app_text_free(&rest);
+        return;
+    }
+    app_text_free(&rest);
+    s->at = at;
+    s->release(s->user);
+    s->release = NULL;
+}
+
 /* Counts the answer's bytes, and leaves at least the first AT_ONCE of them in s->out. Returns false when out of memory. */
 static bool measure(sending *s, uint64_t *n_bytes)
 {
@@ -184,6 +203,7 @@ void serve_parts_reply(serve_call *call, serve_parts *parts, void (*release)(voi
         if (n > AT_ONCE) {
             serve_use_force(&call->use, s->parts.text.capacity + s->out.capacity);
             serve_reply_sized(call, "application/json", n, sending_read, sending_free, s);
+            serve_reply_may_let_go(call, sending_let_go);
             return;
         }
         serve_reply(call, 200, "application/json", &s->out);

@@ -40,6 +40,8 @@ typedef struct serve_server {
     struct serve_models *models;         /* set by aerie serve, else NULL */
     struct router *router;               /* set by aerie router, else NULL */
     struct serve_connections *connections;
+    pthread_mutex_t sending_lock;
+    struct serve_call *sending; /* answers that are being sent and can let go of a model (http.h) */
     serve_keys keys;
     serve_notes notes;
     serve_memory memory;

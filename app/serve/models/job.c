@@ -69,6 +69,14 @@ static void event_free(const serve_job *job, serve_event *event)
     free(event);
 }
 
+bool serve_job_is_over(serve_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    const bool over = !job->n_left;
+    pthread_mutex_unlock(&job->lock);
+    return over;
+}
+
 void serve_job_free(serve_job *job)
 {
     if (!job) return;

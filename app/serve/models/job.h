@@ -80,6 +80,8 @@ typedef struct serve_job {
 
 /* Returns NULL if memory or descriptors are short. */
 serve_job *serve_job_create(struct serve_model *model, serve_use *use, uint32_t n);
+/* Returns whether all choices have ended, so that serve_job_next does not wait. */
+bool serve_job_is_over(serve_job *job);
 /* Cancels running tasks, waits until they have ended, and frees the job. */
 void serve_job_free(serve_job *job);
 /* Returns the next event, which is valid until the next call; waits at most this many seconds for it. Returns NULL if none has

@@ -65,6 +65,8 @@ static void unload_lost(serve_models *models, serve_model *m)
 static void *mend(void *user)
 {
     serve_models *models = user;
+    for (size_t i = 0; i < models->n; i++)
+        if (serve_model_fails(&models->items[i])) serve_calls_let_go(models->server, &models->items[i]);
     pthread_mutex_lock(&models->lock);
     for (size_t i = 0; i < models->n && !atomic_load(&models->server->draining); i++) {
         serve_model *m = &models->items[i];
@@ -84,7 +86,8 @@ void serve_models_mend(serve_models *models)
     if (models->has_mender) pthread_join(models->mender, NULL);
     models->has_mender = false;
     pthread_mutex_lock(&models->lock);
-    for (size_t i = 0; i < models->n; i++) wanted = wanted || wants_mending(&models->items[i]);
+    for (size_t i = 0; i < models->n; i++)
+        wanted = wanted || wants_mending(&models->items[i]) || serve_model_is_lost(&models->items[i]);
     pthread_mutex_unlock(&models->lock);
     if (!wanted) return;
     atomic_store(&models->mended, false);

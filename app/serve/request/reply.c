@@ -499,19 +499,40 @@ static bool try_again(serve_reply_state *r)
     return true;
 }
 
+/* Makes more of a stream, or its end. Returns false if it breaks off. */
+static bool go_on(serve_reply_state *r)
+{
+    if (!(r->again ? try_again(r) : advance(r))) return false;
+    if (r->again || (!r->error.status && r->n_ended < r->n_outputs)) return true;
+    r->over = true;
+    serve_memory_say(r->call, &r->error);
+    if (r->error.status && r->call->repeat.on) return false; /* a repeatable answer must be the beginning of the complete one */
+    return r->error.status ? r->dialect->fail(r) : r->dialect->end(r);
+}
+
+/* The model of a stream was lost, and its client may not read for long: makes the rest of the stream, so that the model can be
+ * loaded again. */
+static void let_go(void *user)
+{
+    serve_reply_state *r = user;
+    if (!r->job || !serve_job_is_over(r->job)) return;
+    while (!r->over && !r->again && !r->broken) r->broken = !go_on(r);
+    if (r->again) {
+        leave(r);
+        return;
+    }
+    serve_count_tokens(r);
+    outputs_free(r);
+    serve_ask_leave(&r->ask);
+}
+
 static ptrdiff_t read_stream(void *user, char *out, size_t most)
 {
     serve_reply_state *r = user;
     while (r->n_sent == r->out.n) {
-        if (r->over) return r->no_memory && !r->begun ? -1 : 0;
+        if (r->over || r->broken) return r->broken || (r->no_memory && !r->begun) ? -1 : 0;
         r->n_sent = r->out.n = 0;
-        if (!(r->again ? try_again(r) : advance(r))) return -1;
-        if (r->again || (!r->error.status && r->n_ended < r->n_outputs)) continue;
-        r->over = true;
-        serve_memory_say(r->call, &r->error);
-        if (r->error.status && r->call->repeat.on) return -1; /* a repeatable answer must be the beginning of the complete
-                                                               * one */
-        if (!(r->error.status ? r->dialect->fail(r) : r->dialect->end(r))) return -1;
+        if (!go_on(r)) return -1;
     }
     const size_t n = r->out.n - r->n_sent < most ? r->out.n - r->n_sent : most;
     memcpy(out, r->out.data + r->n_sent, n);
@@ -561,6 +582,7 @@ static void answer(serve_call *call, serve_ask *ask, const serve_dialect *dialec
         reply_free(r);
     } else if (ask->stream) {
         serve_reply_stream(call, dialect->type, read_stream, reply_free, r);
+        serve_reply_may_let_go(call, let_go);
     } else {
         reply_whole(r);
     }

@@ -65,6 +65,7 @@ typedef struct serve_reply_state {
     app_text out;
     size_t n_sent;  /* of out */
     bool begun, over, no_memory;
+    bool broken; /* a stream breaks off */
     bool told;  /* a stream has sent more than its beginning, or has read what it will send next */
     bool again; /* the model failed, and the request is to be submitted again; the model is released if ask.model is NULL */
     double patient_until; /* monotonic: when to stop waiting for the model */

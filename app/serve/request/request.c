@@ -585,7 +585,7 @@ bool serve_ask_model(serve_ask *ask, serve_error *error)
     const char *name = NULL;
     if (!serve_get_text(ask->body, "model", &name, error)) return false;
     sem_post(ask->call->work); /* other requests continue, since loading a model may take long */
-    ask->model = serve_models_take(ask->server->models, name, ask->call, error);
+    ask->call->uses = ask->model = serve_models_take(ask->server->models, name, ask->call, error);
     sem_wait(ask->call->work);
     if (!ask->model) return false;
     ask->model_name = ask->server->models->n == 1 && name && *name ? name : ask->model->name;
@@ -622,7 +622,7 @@ void serve_ask_leave(serve_ask *ask)
     if (!ask->model) return;
     ask->left = ask->model;
     ask->fingerprint = ask->left->models.info.fingerprint;
-    ask->model = NULL;
+    ask->call->uses = ask->model = NULL;
     serve_models_used(ask->server->models, ask->left, ask->keep);
     serve_models_give(ask->server->models, ask->left);
 }
@@ -630,10 +630,10 @@ void serve_ask_leave(serve_ask *ask)
 bool serve_ask_return(serve_ask *ask, double end, serve_error *error)
 {
     if (!serve_models_take_again(ask->server->models, ask->left, ask->call, end, error)) return false;
-    ask->model = ask->left;
+    ask->call->uses = ask->model = ask->left;
     if (ask->model->models.info.fingerprint == ask->fingerprint) return true;
     serve_models_give(ask->server->models, ask->model);
-    ask->model = NULL;
+    ask->call->uses = ask->model = NULL;
     return serve_fail(error, 500, "model", "the device failed, and meanwhile the file of '%.100s' was replaced",
                       ask->left->name);
 }

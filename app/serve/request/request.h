@@ -17,7 +17,7 @@ typedef struct serve_images {
 
 typedef struct serve_ask {
     serve_server *server;
-    const serve_call *call;
+    serve_call *call;
     serve_use *use;     /* of the call */
     json_t *body;       /* owned */
     serve_kind kind;    /* whether the answer is a chat message */
