@@ -10,6 +10,7 @@ import time
 import unittest
 
 import check_decide
+import check_vision
 import rig
 from rig import Server
 
@@ -217,6 +218,24 @@ class Device(unittest.TestCase):
                     self.assertEqual((a.status, a.json.get("data")), (200, first), a.body)
             self.assertGreater(s.logged("so the model is loaded again"), 0)
         self.assertEqual(s.stop(), 0)
+
+    def test_pictures_on_a_lost_device(self):
+        """They are read again where reading them failed, whether the device was lost or not."""
+        check_vision.setUpModule()
+        options = ("-np", "1", "--no-access-log", "--mmproj", check_vision.at("eye.gguf"))
+
+        def see(s, i):
+            content = [check_vision.part(check_vision.png(i)), {"type": "text", "text": "What?"}]
+            return s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": content}], "max_tokens": 2,
+                                                   "temperature": 0})
+        with Server(*options, model="v.gguf") as s:
+            wanted = [see(s, i).json["choices"] for i in range(4)]
+        with Server("--device", "emu", *options, model="v.gguf",
+                    env={"AERIE_EMU_FAIL": "1:launch", "AERIE_EMU_LOSE": "260"}) as s:
+            for i in range(4):
+                a = see(s, i)
+                self.assertEqual((a.status, a.json.get("choices")), (200, wanted[i]), a.body)
+            self.assertGreater(s.logged("so the model is loaded again"), 0)
 
     def test_decisions_on_a_lost_device(self):
         """Likewise."""

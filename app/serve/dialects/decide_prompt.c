@@ -155,7 +155,10 @@ static json_t *marks_of(const decision *d)
 static bool encode(decision *d, const char *text, size_t n)
 {
     aerie_error why = {0};
-    const aerie_status status = serve_pictures_encode_text(&d->ask, text, n, &why);
+    aerie_status status;
+    do status = serve_pictures_encode_text(&d->ask, text, n, &why);
+    while (serve_ask_again(&d->ask, status, d->error));
+    if (d->error->status) return false;
     if (status == AERIE_ERROR_ARGUMENT) return unexpected(d);
     return status == AERIE_OK || serve_fail_library(d->error, status, &why, "images");
 }

@@ -228,24 +228,15 @@ static bool read_file(const char *path, app_text *text, serve_error *error)
     return ok;
 }
 
-/* Saves or restores. If that fails because the device of the model did, waits until the model has been loaded again, and tries
- * again.
- * Called with call->work, which is released while it waits. Returns false with *error. */
+/* Saves or restores. Called with call->work. Returns false with *error. */
 static bool run(serve_ask *ask, void (*function)(aerie_session *session, void *user), errand *e, const char *field,
                 serve_error *error)
 {
-    for (;;) {
-        serve_engine_do(ask->model, function, e);
-        if (!e->empty) serve_model_note_pass(ask->model, e->status);
-        const bool lost = serve_model_fails(ask->model) || e->status == AERIE_ERROR_INTERNAL;
-        if (e->status == AERIE_OK || !lost || !serve_ask_may_try(ask)) break;
-        sem_post(ask->call->work);
-        const bool ready = serve_ask_wait(ask, error);
-        sem_wait(ask->call->work);
-        if (!ready) return false;
+    do {
         e->status = AERIE_OK;
-    }
-    return e->status == AERIE_OK || serve_fail_library(error, e->status, &e->why, field);
+        serve_engine_do(ask->model, function, e);
+    } while (serve_ask_again(ask, e->status, error));
+    return !error->status && (e->status == AERIE_OK || serve_fail_library(error, e->status, &e->why, field));
 }
 
 static json_t *save_slot(serve_ask *ask, uint32_t slot, const char *name, const char *path, serve_error *error)

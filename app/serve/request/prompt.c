@@ -595,7 +595,10 @@ static aerie_status render(serve_ask *ask, const json_t *messages, const json_t 
     if (take_prefill(ask, tidy, object, &prefill, error) && serve_turns_settle(ask, &tidy, object, error) &&
         rendering_begin(&r, ask, tidy, object, error)) {
         if (only_text || ask->images.n) status = aerie_model_chat_render(ask->model->models.model, &r.chat, text, n, why);
-        if (!only_text && ask->images.n && status == AERIE_OK) status = serve_pictures_encode(ask, &r.chat, why);
+        if (!only_text && ask->images.n && status == AERIE_OK) {
+            status = serve_pictures_encode(ask, &r.chat, why);
+            if (status != AERIE_OK) aerie_free(*text), *text = NULL;
+        }
         if (!only_text && !ask->images.n)
             status = aerie_model_chat_tokens(ask->model->models.model, &r.chat, &ask->tokens, &ask->n_tokens, text, n, why);
     }
@@ -614,7 +617,10 @@ static bool render_either(serve_ask *ask, const json_t *messages, const json_t *
     static const unsigned forms[] = {FORM_OPEN, FORM_OPEN | FORM_FILL, FORM_OPEN | FORM_FILL | FORM_MERGE,
                                      FORM_OPEN | FORM_FILL | FORM_PLAIN, FORM_FILL, FORM_FILL | FORM_PLAIN};
     aerie_error why = {0}, again = {0};
-    aerie_status status = render(ask, messages, object, forms[0], text, n, only_text, error, &why), next = status;
+    aerie_status status;
+    do status = render(ask, messages, object, forms[0], text, n, only_text, error, &why); /* may read pictures on the device */
+    while (!error->status && serve_ask_again(ask, status, error));
+    aerie_status next = status;
     for (size_t i = 1; (next == AERIE_ERROR_FORMAT || next == AERIE_ERROR_LIMIT) && !error->status &&
                        i < sizeof forms / sizeof *forms; i++)
         next = render(ask, messages, object, forms[i], text, n, only_text, error, &again);

@@ -645,6 +645,17 @@ bool serve_ask_wait(serve_ask *ask, serve_error *error)
     return serve_ask_return(ask, app_now() + SERVE_WAIT_SECONDS, error);
 }
 
+bool serve_ask_again(serve_ask *ask, aerie_status status, serve_error *error)
+{
+    if (status == AERIE_ERROR_INTERNAL) serve_model_note_pass(ask->model, status);
+    const bool failed = status == AERIE_ERROR_INTERNAL || (status != AERIE_OK && serve_model_fails(ask->model));
+    if (!failed || !serve_ask_may_try(ask)) return false;
+    sem_post(ask->call->work);
+    const bool ready = serve_ask_wait(ask, error);
+    sem_wait(ask->call->work);
+    return ready;
+}
+
 void serve_ask_free(serve_ask *ask)
 {
     serve_ask_leave(ask);

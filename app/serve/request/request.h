@@ -109,6 +109,9 @@ void serve_ask_leave(serve_ask *ask);
 bool serve_ask_return(serve_ask *ask, double end, serve_error *error);
 /* If the model's passes fail, leaves it and waits until it has been loaded again. Called without call->work. */
 bool serve_ask_wait(serve_ask *ask, serve_error *error);
+/* Returns whether what ended with this status, with call->work held, is to be done again: the device of the model failed, and
+ * works again. Releases call->work while it waits for that. Returns false with *error if it waited in vain. */
+bool serve_ask_again(serve_ask *ask, aerie_status status, serve_error *error);
 void serve_ask_free(serve_ask *ask);
 /* Returns false with *error if anything could not be stored: memory is short, or the memory for requests is exhausted. */
 bool serve_ask_kept(const serve_ask *ask, serve_error *error);
