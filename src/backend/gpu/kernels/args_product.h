@@ -156,8 +156,8 @@ typedef struct ae_gpu_expert_args {
 #define AE_GPU_FLOAT_PITCH(shape, size) (AE_GPU_FLOAT_STAGE(shape) + ((size) > 2 ? 64u : 32u)) /* of rows in a stage */
 #define AE_GPU_FLOAT_SHARED(shape, size) \
     (AE_GPU_FLOAT_STAGES(shape) * AE_GPU_FLOAT_OUT(shape) * AE_GPU_FLOAT_PITCH(shape, size))
-/* Shared bytes of a block. n_pairs: steps of the chain, of 1024 k each. */
-#define AE_GPU_PRODUCT_SHARED(n_pairs) (4u * (n_pairs) * 33u * 8u)
+/* Shared bytes of a block. n_pairs: steps of the chain, of 1024 k each. Compute capability 7.5 has 65,536 bytes. */
+#define AE_GPU_PRODUCT_SHARED(n_pairs) (4u * (n_pairs) * ((n_pairs) > 32 ? 32u : 33u) * 8u)
 
 /* ---- Lookup ------------------------------------------------------------------------------------- */
 

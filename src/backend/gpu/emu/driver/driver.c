@@ -4,6 +4,8 @@
  * The queue runs everything at once when it is given. A kernel that breaks a rule of kernel.h loses the device. For tests, by
  * the environment, read when the device is opened:
  *   AERIE_EMU_SEED    order of blocks, warps and lanes, another one for each launch; 0 or nothing: ascending
+ *   AERIE_EMU_CHIP    75, 80, 86 or 90 (the default): the device has the limits of a chip of this compute capability (86: also
+ *                     of 8.9 and 12.0), and so gets the kernels that such a chip gets
  *   AERIE_EMU_MEMORY  bytes of device memory; nothing: as much as the machine has
  *   AERIE_EMU_LOSE    the device is lost at this launch, the first being 1; 0 or nothing: at none
  *   AERIE_EMU_GONE    1: once a device was lost, none can be opened any more
@@ -128,11 +130,23 @@ static void read_failing(ae_gpu_device *d)
     d->fail_last = last ? strtoull(last + 1, NULL, 10) : d->fail;
 }
 
+/* What the choice of kernels depends on (cuda.c): matrix instructions, early starts, and the shared memory of a block. */
+static aerie_status chip_set(ae_gpu_facts *facts, aerie_error *error)
+{
+    const uint64_t chip = number("AERIE_EMU_CHIP", 90);
+    *facts = (ae_gpu_facts){.name = "emulation of CUDA on the host", .n_multiprocessors = 4,
+                            .int8_mma = chip >= 80, .early = chip >= 90};
+    facts->max_shared_bytes = chip == 75 ? 65536 : chip == 80 ? 166912 : chip == 86 ? 101376 : AE_EMU_MAX_SHARED;
+    if (chip == 75 || chip == 80 || chip == 86 || chip == 90) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_ARGUMENT, "emu: AERIE_EMU_CHIP is %" PRIu64 ", not 75, 80, 86 or 90", chip);
+}
+
 static aerie_status emu_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *facts, aerie_error *error)
 {
     *out = NULL;
     if (i) return ae_fail(error, AERIE_ERROR_ARGUMENT, "emu: there is no device %u; there is device 0", i);
     if (atomic_load(&is_gone)) return ae_fail(error, AERIE_ERROR_INTERNAL, "emu: the device is gone");
+    AE_TRY(chip_set(facts, error));
     ae_gpu_device *d = ae_alloc(1, sizeof *d);
     if (!d) return ae_fail_memory(error, "an emulated device", sizeof *d);
     pthread_mutex_init(&d->mutex, NULL);
@@ -147,8 +161,6 @@ static aerie_status emu_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *fact
     read_failing(d);
     d->limit = ae_gpu_limit(AE_GPU_LIMIT);
     d->n_total = number("AERIE_EMU_MEMORY", ae_os_memory_total());
-    *facts = (ae_gpu_facts){.name = "emulation of CUDA on the host", .n_multiprocessors = 4,
-                            .max_shared_bytes = AE_EMU_MAX_SHARED, .int8_mma = true, .early = true};
     *out = d;
     return AERIE_OK;
 }

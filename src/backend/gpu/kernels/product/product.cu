@@ -16,7 +16,6 @@
 #else
 #define UNROLL_STEPS
 #endif
-#define STRIDE 33 /* pairs of one chain step in shared memory: one for each lane, and one to spread banks */
 
 /* Operands of a block. */
 typedef struct place {
@@ -120,27 +119,43 @@ AE_DEV int32_t dot_16(const codes &w, const codes &q, uint32_t h)
     return sum;
 }
 
-AE_DEV void put(uint8_t *pairs, uint32_t step, uint32_t chain, float x, float y)
+/* Lanes store pairs of one chain at different steps, and load those of different chains at one step. To spread both over the
+ * banks a step has room for one pair more; where that would be more shared memory than compute capability 7.5 has
+ * (AE_GPU_PRODUCT_SHARED), the chains of a step are rotated instead, by one from unit to unit. */
+template <int form> struct pair_form {
+    static constexpr bool rotated = form == AE_GPU_FORM_32_MIN || form == AE_GPU_FORM_32_TWO;
+    static constexpr uint32_t stride = rotated ? 32 : 33;
+};
+
+/* The place of a chain's pair among those of the step. */
+template <int form> AE_DEV uint32_t pair_of(uint32_t step, uint32_t chain)
 {
-    AE_STORE_SHARED(float2, pairs + (step * STRIDE + chain) * 8, make_float2(x, y));
+    return pair_form<form>::rotated ? (chain + step / 2) % 32 : chain;
+}
+
+template <int form> AE_DEV void put(uint8_t *pairs, uint32_t step, uint32_t chain, float x, float y)
+{
+    AE_STORE_SHARED(float2, pairs + (step * pair_form<form>::stride + pair_of<form>(step, chain)) * 8, make_float2(x, y));
 }
 
 #define AHEAD 8 /* pairs that are loaded before they are used */
 
 /* acc after n chain steps. */
-AE_DEV float walk(const uint8_t *pairs, uint32_t n, float acc)
+template <int form> AE_DEV float walk(const uint8_t *pairs, uint32_t n, float acc)
 {
+    constexpr uint32_t stride = pair_form<form>::stride;
+    const uint32_t lane = ae_thread() % 32;
     uint32_t i = 0;
-    pairs += ae_thread() % 32 * 8;
-    for (; i + AHEAD <= n; i += AHEAD, pairs += AHEAD * STRIDE * 8) {
+    for (; i + AHEAD <= n; i += AHEAD, pairs += AHEAD * stride * 8) {
         float2 p[AHEAD];
         AE_UNROLL
-        for (uint32_t j = 0; j < AHEAD; j++) p[j] = AE_LOAD_SHARED(float2, pairs + j * (STRIDE * 8));
+        for (uint32_t j = 0; j < AHEAD; j++)
+            p[j] = AE_LOAD_SHARED(float2, pairs + (j * stride + pair_of<form>(i + j, lane)) * 8);
         AE_UNROLL
         for (uint32_t j = 0; j < AHEAD; j++) acc = ae_fma(p[j].x, p[j].y, acc);
     }
-    for (; i < n; i++, pairs += STRIDE * 8) {
-        const float2 p = AE_LOAD_SHARED(float2, pairs);
+    for (; i < n; i++, pairs += stride * 8) {
+        const float2 p = AE_LOAD_SHARED(float2, pairs + pair_of<form>(i, lane) * 8);
         acc = ae_fma(p.x, p.y, acc);
     }
     return acc;
@@ -197,11 +212,11 @@ template <int form> AE_DEV void pairs_32(const ae_gpu_rows &rows, const planes &
             const int32_t lo = dot_16(w[o], q, 0), hi = dot_16(w[o], q, 1);
             const uint32_t chain = o * AE_GPU_TILE + r, step = lane * n_pairs;
             if (form == AE_GPU_FORM_32_TWO) {
-                put(pairs, step, chain, static_cast<float>(lo), d[o][0] * dx);
-                put(pairs, step + 1, chain, static_cast<float>(hi), d[o][1] * dx);
+                put<form>(pairs, step, chain, static_cast<float>(lo), d[o][0] * dx);
+                put<form>(pairs, step + 1, chain, static_cast<float>(hi), d[o][1] * dx);
             } else {
-                put(pairs, step, chain, static_cast<float>(lo + hi), d[o][0] * dx);
-                if (form == AE_GPU_FORM_32_MIN) put(pairs, step + 1, chain, m[o], sx);
+                put<form>(pairs, step, chain, static_cast<float>(lo + hi), d[o][0] * dx);
+                if (form == AE_GPU_FORM_32_MIN) put<form>(pairs, step + 1, chain, m[o], sx);
             }
         }
     }
@@ -272,9 +287,10 @@ template <int form> AE_DEV void pairs_256(const ae_gpu_rows &rows, const planes 
         if (!there || mine >= n) continue;
         const size_t unit = static_cast<size_t>(out + o) * n_units + big;
         const uint32_t chain = o * AE_GPU_TILE + mine, step = lane / 8 * n_pairs;
-        put(pairs, step, chain, static_cast<float>(sum), p.d[unit] * dx);
+        put<form>(pairs, step, chain, static_cast<float>(sum), p.d[unit] * dx);
         if (form == AE_GPU_FORM_256_MIN)
-            put(pairs, step + 1, chain, static_cast<float>(min_sum(ae_load16(p.submin + unit * 16), b)), -(p.m[unit] * dx));
+            put<form>(pairs, step + 1, chain, static_cast<float>(min_sum(ae_load16(p.submin + unit * 16), b)),
+                      -(p.m[unit] * dx));
     }
 }
 
@@ -286,7 +302,7 @@ template <int form> AE_DEV void product(const ae_gpu_rows &rows, const place &at
     const uint32_t n_groups = ae_min((at.n_rows - at.row + AE_GPU_TILE - 1) / AE_GPU_TILE,
                                      static_cast<uint32_t>(AE_GPU_PRODUCT_ROWS / AE_GPU_TILE));
     const planes p = planes_of<form>(at.weight, at.n_out, n_in);
-    uint8_t *pairs = shared + ae_thread() / 32 * (steps * STRIDE * 8);
+    uint8_t *pairs = shared + ae_thread() / 32 * (AE_GPU_PRODUCT_SHARED(steps) / 4);
     float acc[AE_GPU_PRODUCT_ROWS / AE_GPU_TILE] = {};
     AE_NO_UNROLL
     for (uint32_t k = 0; k < n_in; k += STEP) {
@@ -310,7 +326,7 @@ template <int form> AE_DEV void product(const ae_gpu_rows &rows, const place &at
             if (wide) pairs_256<form>(rows, p, w, sub, out, u, at.first_row + row, n, pairs);
             else pairs_32<form>(rows, p, w, out, u, at.first_row + row, n, pairs);
             ae_sync_warp();
-            acc[g] = walk(pairs, n_steps, acc[g]);
+            acc[g] = walk<form>(pairs, n_steps, acc[g]);
         }
     }
     AE_UNROLL
