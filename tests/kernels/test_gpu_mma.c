@@ -1,5 +1,7 @@
-/* test_gpu_mma.c - each kernel of the products by mma, in the emulation, against the reference: all variants, also those that
- * only a large device would choose, with any number of blocks and any order of threads. */
+/* test_gpu_mma.c - each kernel of the products by mma, also those of experts, in the emulation, against the reference: all
+ * variants, also those that only a large device would choose, with any number of blocks and any order of threads. And each of
+ * their barriers is needed: without it some order of threads gives other results. device_barriers.inc does this for all other
+ * kernels. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +14,7 @@
 #ifdef AE_GPU_EMU
 #include "backend/cpu/ref/ref.h"
 #include "backend/gpu/emu/launch.h"
+#include "backend/gpu/kernels/args_product.h"
 #include "backend/gpu/weight_mma.h"
 #include "base/mem.h"
 #include "every.h"
@@ -19,8 +22,9 @@
 
 typedef struct kernel {
     ae_emu_kernel run;
-    uint32_t type, bytes; /* bytes: of a record */
+    uint32_t type;
     uint32_t c, team, run_blocks, stages;
+    bool of_experts;
 } kernel;
 
 #define DECLARE(name, NAME, c, team, run, stages, most) \
@@ -28,14 +32,31 @@ typedef struct kernel {
     extern const ae_emu_facts ae_emu_facts_mma_##name##_##c##_##team;
 AE_MMA_ALL_32(DECLARE)
 AE_MMA_ALL_256(DECLARE)
+#define DECLARE_EXPERTS(name, c) \
+    void ae_emu_experts_mma_##name##_##c(const void *a); \
+    extern const ae_emu_facts ae_emu_facts_experts_mma_##name##_##c;
+#define DECLARE_BOTH(name, ...) DECLARE_EXPERTS(name, 1) DECLARE_EXPERTS(name, 4)
+AE_MMA_TYPES(DECLARE_BOTH)
+
+#define EXPERTS(name, NAME, c, team, run, stages) \
+    {{"experts_mma_" #name "_" #c, ae_emu_experts_mma_##name##_##c, &ae_emu_facts_experts_mma_##name##_##c}, \
+     AE_TYPE_##NAME, c, team, run, stages, true},
+#define EXPERTS_1_8(...)
+#define EXPERTS_1_4(...) EXPERTS(__VA_ARGS__)
+#define EXPERTS_1_1(...)
+#define EXPERTS_2_2(...)
+#define EXPERTS_2_1(...)
+#define EXPERTS_4_1(...) EXPERTS(__VA_ARGS__)
 
 static const kernel kernels[] = {
 #define ENTER(name, NAME, c, team, run, stages, most) \
     {{"mma_" #name "_" #c "_" #team, ae_emu_mma_##name##_##c##_##team, &ae_emu_facts_mma_##name##_##c##_##team}, \
-     AE_TYPE_##NAME, 0, c, team, run, stages},
+     AE_TYPE_##NAME, c, team, run, stages, false}, \
+    EXPERTS_##c##_##team(name, NAME, c, team, run, stages)
     AE_MMA_ALL_32(ENTER)
     AE_MMA_ALL_256(ENTER)
 };
+#define N_KERNELS (sizeof kernels / sizeof *kernels)
 
 static const uint32_t record_bytes[AE_MMA_N_TYPES] = {
 #define BYTES(name, NAME, wide, bits, codes, high, scales) codes + high + scales,
@@ -97,78 +118,133 @@ static uint8_t *rows_256(const ae_act *act)
 /* ---- One product -------------------------------------------------------------------------------- */
 
 typedef struct job_data {
-    uint32_t n_out;
+    uint32_t n_out, stride;
     uint8_t *plain, *packed;
-    float *y, *want, *bias; /* [n_rows][n_out + 3], [n_out] */
-    ae_mm_out out;
+    float *before, *y, *want, *bias; /* [n_rows][stride], [n_out]; before: what y is before the product */
+    bool has_bias, has_scale, add;
+    float scale;
 } job_data;
 
-static void job_make(job_data *j, ae_mma_job *job, const ae_act *act, uint32_t type, uint32_t n_out)
+/* A launch, with what it must give. */
+typedef struct product {
+    const kernel *k;
+    uint32_t n_in, n_rows, n_jobs, grid[3], shared;
+    ae_act act;
+    uint8_t *rows;
+    job_data jobs[2];
+    ae_mma_args args;
+    ae_gpu_active active;
+    uint32_t n_active;
+    ae_gpu_expert_args experts; /* instead of args */
+} product;
+
+static void job_make(product *p, job_data *j, uint32_t n_out, weights_kind kind)
 {
-    const weights_kind kind = below(3) ? W_RANDOM : (weights_kind)below(W_KINDS);
-    const uint32_t stride = n_out + 3;
-    const bool has_bias = below(2), has_scale = below(2), add = below(2);
-    ae_weight w = {.type = type, .n_out = n_out, .n_in = act->n_in, .dot = ae_type_get(type)->dot,
-                   .row_bytes = ae_type_row_bytes(type, act->n_in), .has_scale = has_scale, .scale = uniform(-2, 2)};
-    *j = (job_data){n_out, random_rows(type, n_out, act->n_in, kind), get(1, ae_gpu_mma_bytes(type, n_out, act->n_in)),
-                    get((size_t)act->n_rows * stride, 4), get((size_t)act->n_rows * stride, 4), get(n_out, 4), {0}};
-    w.plain = j->plain;
-    ae_gpu_mma_pack(type, act->n_in, j->plain, 0, n_out, j->packed);
-    for (uint32_t i = 0; i < act->n_rows * stride; i++) j->y[i] = j->want[i] = uniform(-1, 1);
+    const uint32_t type = p->k->type, n = p->n_rows * (n_out + 3);
+    *j = (job_data){.n_out = n_out, .stride = p->k->of_experts ? n_out : n_out + 3, .has_bias = below(2),
+                    .has_scale = p->k->of_experts || below(2), .add = !p->k->of_experts && below(2), .scale = uniform(-2, 2)};
+    j->plain = random_rows(type, n_out, p->n_in, kind), j->packed = get(1, ae_gpu_mma_bytes(type, n_out, p->n_in));
+    j->before = get(n, 4), j->y = get(n, 4), j->want = get(n, 4), j->bias = get(n_out, 4);
+    const ae_weight w = {.type = type, .n_out = n_out, .n_in = p->n_in, .dot = ae_type_get(type)->dot,
+                         .row_bytes = ae_type_row_bytes(type, p->n_in), .has_scale = j->has_scale, .scale = j->scale,
+                         .plain = j->plain};
+    ae_gpu_mma_pack(type, p->n_in, j->plain, 0, n_out, j->packed);
+    for (uint32_t i = 0; i < n; i++) j->before[i] = j->want[i] = uniform(-1, 1);
     for (uint32_t i = 0; i < n_out; i++) j->bias[i] = uniform(-1, 1);
-    const ae_mm_out out = {.y = j->want, .stride = stride, .bias = has_bias ? j->bias : NULL, .add = add};
-    ae_ref_mm_plain(&w, act, &out, 0, n_out);
-    *job = (ae_mma_job){.weight = j->packed, .y = j->y, .bias = out.bias, .n_out = n_out, .y_stride = stride, .add = add,
-                        .has_scale = has_scale, .scale = w.scale};
+    const ae_mm_out out = {.y = j->want, .stride = j->stride, .bias = j->has_bias ? j->bias : NULL, .add = j->add};
+    ae_ref_mm_plain(&w, &p->act, &out, 0, n_out);
 }
 
-static uint32_t n_different(const job_data *j, uint32_t n_rows)
+/* Makes the outputs of each job, and the arguments but for the numbers of blocks. */
+static void jobs_make(product *p, const uint32_t n_out[2], bool any_weights)
+{
+    const uint32_t teams = AE_MMA_WARPS / p->k->team;
+    uint32_t end = 0;
+    p->experts.rows.r32 = p->experts.rows.r256 = p->rows;
+    p->experts.active = &p->active, p->experts.n_active = &p->n_active, p->experts.n_jobs = p->n_jobs;
+    p->experts.n_records = p->args.n_records, p->experts.group_bytes = p->args.group_bytes;
+    p->active.n_rows = p->n_rows, p->n_active = 1;
+    for (uint32_t i = 0; i < p->n_jobs; i++) {
+        job_data *j = &p->jobs[i];
+        job_make(p, j, n_out[i], any_weights && !below(3) ? (weights_kind)below(W_KINDS) : W_RANDOM);
+        end += ((n_out[i] + 15) / 16 + teams - 1) / teams * teams;
+        p->args.job[i] = (ae_mma_job){.weight = j->packed, .rows = p->rows, .y = j->y, .bias = j->has_bias ? j->bias : NULL,
+                                      .n_out = n_out[i], .y_stride = j->stride, .end = end, .add = j->add,
+                                      .has_scale = j->has_scale, .scale = j->scale};
+        ae_gpu_expert_job *to = &p->experts.job[i];
+        to->base = j->packed, to->y = j->y, to->bias = p->args.job[i].bias, to->n_out = n_out[i], to->end = end;
+        to->scale[0] = j->scale;
+    }
+    p->grid[0] = (p->n_rows + 8 * p->k->c - 1) / (8 * p->k->c), p->grid[1] = end / teams, p->grid[2] = 1;
+    p->args.each = 1;
+}
+
+/* any_weights: also those that make all results zero or NaN. */
+static void product_make(product *p, const kernel *k, uint32_t n_in, uint32_t n_rows, uint32_t n_jobs, act_kind kind,
+                         const uint32_t n_out[2], bool any_weights)
+{
+    const bool wide = ae_type_get(k->type)->dot == AE_DOT_256;
+    const uint32_t records = k->run_blocks / (wide ? 8 : 2);
+    uint32_t t = 0;
+    while (types[t] != k->type) t++;
+    *p = (product){.k = k, .n_in = n_in, .n_rows = n_rows, .n_jobs = n_jobs, .act = act_make(n_rows, n_in, kind)};
+    p->rows = wide ? rows_256(&p->act) : rows_32(&p->act);
+    p->args = (ae_mma_args){.n_jobs = n_jobs, .n_rows = n_rows, .n_records = wide ? n_in / 256 : AE_MMA_PAIRS(n_in),
+                            .group_bytes = wide ? AE_MMA_GROUP_BYTES_256(n_in) : AE_MMA_GROUP_BYTES(n_in)};
+    p->shared = AE_MMA_SHARED(record_bytes[t] * records, (wide ? AE_MMA_RECORD_256 : AE_MMA_RECORD) * records, k->c, k->team,
+                              k->stages);
+    jobs_make(p, n_out, any_weights);
+}
+
+/* Blocks in y. */
+static void blocks_set(product *p, uint32_t n_blocks)
+{
+    const uint32_t n = p->grid[1];
+    p->grid[1] = n_blocks, p->args.each = n / n_blocks, p->args.more = n % n_blocks;
+}
+
+/* How many outputs differ from the reference's; 1 if a rule is broken, and report says which. */
+static uint32_t product_run(product *p, uint64_t seed, char report[AE_EMU_REPORT])
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < n_rows * (j->n_out + 3); i++)
-        n += memcmp(&j->y[i], &j->want[i], 4) && !(isnan(j->y[i]) && isnan(j->want[i]));
+    for (uint32_t i = 0; i < p->n_jobs; i++) memcpy(p->jobs[i].y, p->jobs[i].before, p->n_rows * (p->jobs[i].n_out + 3) * 4);
+    if (!ae_emu_run(engine, &p->k->run, p->grid, p->shared, seed, p->k->of_experts ? (void *)&p->experts : &p->args, report))
+        return 1;
+    for (uint32_t i = 0; i < p->n_jobs; i++) {
+        const job_data *j = &p->jobs[i];
+        for (uint32_t at = 0; at < p->n_rows * (j->n_out + 3); at++)
+            n += memcmp(&j->y[at], &j->want[at], 4) && !(isnan(j->y[at]) && isnan(j->want[at]));
+    }
     return n;
+}
+
+static void product_free(product *p)
+{
+    for (uint32_t i = 0; i < p->n_jobs; i++) {
+        job_data *j = &p->jobs[i];
+        ae_free(j->plain), ae_free(j->packed), ae_free(j->before), ae_free(j->y), ae_free(j->want), ae_free(j->bias);
+    }
+    ae_free(p->rows);
+    act_free(&p->act);
 }
 
 static void check(const kernel *k, uint64_t seed)
 {
-    uint32_t t = 0;
-    while (types[t] != k->type) t++;
+    static product p;
     const bool wide = ae_type_get(k->type)->dot == AE_DOT_256;
-    const uint32_t n_in = wide ? 256 * (1 + below(5)) : 32 * (1 + below(40));
-    const uint32_t n_rows = 1 + below(below(3) ? 8 * k->c : 20 * k->c);
-    const uint32_t n_jobs = 1 + below(2), teams = AE_MMA_WARPS / k->team, records = k->run_blocks / (wide ? 8 : 2);
-    ae_act act = act_make(n_rows, n_in, below(3) ? A_RANDOM : (act_kind)below(A_HUGE));
-    uint8_t *rows = wide ? rows_256(&act) : rows_32(&act);
-    job_data jobs[2];
-    ae_mma_args args = {.n_jobs = n_jobs, .n_rows = n_rows, .n_records = wide ? n_in / 256 : AE_MMA_PAIRS(n_in),
-                        .group_bytes = wide ? AE_MMA_GROUP_BYTES_256(n_in) : AE_MMA_GROUP_BYTES(n_in), .early = below(2)};
-    uint32_t end = 0;
-    for (uint32_t j = 0; j < n_jobs; j++) {
-        const uint32_t n_out = 1 + below(16 * teams * 3);
-        job_make(&jobs[j], &args.job[j], &act, k->type, n_out);
-        end += ((n_out + 15) / 16 + teams - 1) / teams * teams;
-        args.job[j].rows = rows, args.job[j].end = end;
-    }
-    const uint32_t n = end / teams, y = 1 + below(n), grid[3] = {(n_rows + 8 * k->c - 1) / (8 * k->c), y, 1};
-    args.each = n / y, args.more = n % y;
-    const uint32_t shared = AE_MMA_SHARED(record_bytes[t] * records, (wide ? AE_MMA_RECORD_256 : AE_MMA_RECORD) * records, k->c,
-                                          k->team, k->stages);
+    const uint32_t n_in = wide ? 256 * (1 + below(5)) : 32 * (1 + below(40)), most_out = 16 * AE_MMA_WARPS / k->team * 3;
+    const uint32_t n_rows = 1 + below(below(3) ? 8 * k->c : 20 * k->c), n_jobs = 1 + below(2);
+    const uint32_t n_out[2] = {1 + below(most_out), 1 + below(most_out)};
     char report[AE_EMU_REPORT];
-    const bool ok = ae_emu_run(engine, &k->run, grid, shared, seed, &args, report);
-    if (!ok) print_error("%s\n", report);
-    uint32_t bad = 0;
-    for (uint32_t j = 0; j < n_jobs; j++) {
-        bad += n_different(&jobs[j], n_rows);
-        ae_free(jobs[j].plain), ae_free(jobs[j].packed), ae_free(jobs[j].y), ae_free(jobs[j].want), ae_free(jobs[j].bias);
-    }
+    product_make(&p, k, n_in, n_rows, n_jobs, below(3) ? A_RANDOM : (act_kind)below(A_HUGE), n_out, true);
+    p.args.early = below(2);
+    if (!k->of_experts) blocks_set(&p, 1 + below(p.grid[1]));
+    const uint32_t bad = product_run(&p, seed, report);
     if (bad)
-        print_error("%s, n_in %u, %u rows, %u jobs, %u blocks, early %u, seed %u: %u outputs differ\n", k->run.name, n_in,
-                    n_rows,
-                    n_jobs, y, args.early, (unsigned)seed, bad);
-    ae_free(rows);
-    act_free(&act);
-    assert_true(ok && !bad);
+        print_error("%s, n_in %u, %u rows, %u jobs, %u blocks, early %u, seed %u: %u outputs differ; %s\n", k->run.name, n_in,
+                    n_rows, n_jobs, p.grid[1], p.args.early, (unsigned)seed, bad, report);
+    product_free(&p);
+    assert_int_equal(bad, 0);
 }
 
 static void test_products(void **state)
@@ -176,9 +252,71 @@ static void test_products(void **state)
     (void)state;
     uint32_t i = 0;
     for (uint64_t seed = 0; seed < 6; seed++)
-        for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++)
+        for (size_t k = 0; k < N_KERNELS; k++)
             if (i++ % (uint32_t)AE_TEST_EVERY == 0) check(&kernels[k], seed);
 }
+
+/* ---- Each barrier is needed ----------------------------------------------------------------------- */
+
+/* A sanitizer would end the process at what a missing barrier does. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+#define MAX_PLACES 16
+#define N_ORDERS 48
+
+static struct place {
+    const char *file;
+    int line;
+} places[MAX_PLACES];
+static uint32_t n_places, left_out;
+
+static bool is_there(const char *file, int line)
+{
+    uint32_t i = 0;
+    while (i < n_places && (places[i].line != line || strcmp(places[i].file, file))) i++;
+    if (i == n_places && n_places < MAX_PLACES) places[n_places++] = (struct place){file, line};
+    return i != left_out;
+}
+
+/* A product in which each warp fills each of its stages at least twice; *n: barriers. Returns how many are not missed. */
+static uint32_t check_barriers(const kernel *k, uint32_t *n)
+{
+    static product p;
+    char report[AE_EMU_REPORT];
+    uint32_t n_unnoticed = 0;
+    product_make(&p, k, 32 * k->run_blocks * 2 * k->stages * k->team, 8 * k->c, 1, A_RANDOM,
+                 (const uint32_t[2]){16 * AE_MMA_WARPS / k->team, 0}, false);
+    n_places = 0, left_out = MAX_PLACES;
+    ae_emu_is_there = is_there;
+    assert_int_equal(product_run(&p, 0, report), 0);
+    for (left_out = 0; left_out < n_places; left_out++) {
+        uint64_t order = 0;
+        while (order < N_ORDERS && !product_run(&p, order, report)) order++;
+        if (order < N_ORDERS) continue;
+        print_error("not missed: kernel %s, %s:%d\n", k->run.name, places[left_out].file, places[left_out].line);
+        n_unnoticed++;
+    }
+    ae_emu_is_there = NULL;
+    product_free(&p);
+    *n += n_places;
+    return n_unnoticed;
+}
+
+static void test_each_barrier_is_needed(void **state)
+{
+    uint32_t n_unnoticed = 0, n = 0, n_kernels = 0;
+    (void)state;
+    for (size_t k = 0; k < N_KERNELS; k += (size_t)AE_TEST_EVERY, n_kernels++) n_unnoticed += check_barriers(&kernels[k], &n);
+    print_message("%u kernels with %u barriers, %u not missed\n", n_kernels, n, n_unnoticed);
+    assert_int_equal(n_unnoticed, 0);
+}
+#else
+static void test_each_barrier_is_needed(void **state)
+{
+    (void)state;
+    skip();
+}
+#endif
 
 static int setup(void **state)
 {
@@ -197,7 +335,7 @@ static int teardown(void **state)
 int main(void)
 {
     (void)random_floats, (void)weight_make, (void)weight_free, (void)tiles_of, (void)mm_of; /* only the CPU's tests use these */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_each_barrier_is_needed)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
 #else
