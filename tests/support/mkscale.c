@@ -50,8 +50,10 @@ static aerie_status write_tensor(scaler *s, const ae_gguf_tensor *t)
     const bool scaled = name_beside(s, t, ".scale", name);
     const uint64_t each = (uint64_t)(t->ne[0] * t->ne[1]);
     float *x = (float *)(void *)data;
-    for (uint64_t i = 0; scaled && s->o->kind == MKSCALE_SAME && i < t->bytes / sizeof *x; i++)
-        x[i] /= scale_of(s, name, i / each % (uint64_t)t->ne[2]);
+    for (uint64_t i = 0; scaled && s->o->kind == MKSCALE_SAME && i < t->bytes / sizeof *x;) {
+        const float scale = scale_of(s, name, i / each % (uint64_t)t->ne[2]);
+        for (uint64_t k = 0; k < each; k++) x[i++] /= scale;
+    }
     aerie_status status = ae_gguf_writer_data(s->out, data, t->bytes, s->error);
     ae_free(data);
     for (int64_t i = 0; scaled && status == AERIE_OK && i < t->ne[2]; i++) {
