@@ -25,17 +25,27 @@ tests() {
 build() { # folder, targets ("all"), then cmake flags
     local folder=$1 targets=$2
     shift 2
-    mkdir -p "$folder"
-    rm -f "$folder/tests.xml"
-    reports+=("$folder/tests.xml")
     # shellcheck disable=SC2086 # a list of words
-    if cmake -S . -B "$folder" -DAERIE_WERROR=ON "$@" >/dev/null &&
-        cmake --build "$folder" -j "$jobs" --target $targets >"$folder/build.log" 2>&1; then
-        return 0
-    fi
-    tail -n 40 "$folder/build.log"
-    return 1
+    cmake -S . -B "$folder" -DAERIE_WERROR=ON "$@" >/dev/null &&
+        cmake --build "$folder" -j "$jobs" --target $targets >"$folder/build.log" 2>&1
 }
+
+built() { # folder, status of its build, which is told if it failed
+    [ "$2" = 0 ] || tail -n 40 "$1/build.log"
+    return "$2"
+}
+
+# Builds for sanitizers begin while earlier tests run, and take only what these leave: some wait, and at the end one runs alone.
+trap 'trap - INT TERM; kill 0' INT TERM # with these builds, which ignore the terminal's interrupts
+later() { # as build; its process is in $!
+    { renice -n 19 -p "$BASHPID" >/dev/null && build "$@"; } &
+}
+
+for folder in build build-san build-tsan; do
+    mkdir -p "$folder"
+    rm -f "$folder/tests.xml" "$folder/build.log"
+    reports+=("$folder/tests.xml")
+done
 
 step "packages, the real models (tests that need them are skipped without)"
 sh scripts/install-deps.sh check || { mkdir -p build && echo "0 passed, 1 failed" | tee build/count.txt; exit 1; }
@@ -49,25 +59,32 @@ step "release build and all tests"
 # kernels for GPUs, where nvcc is: for two kinds of them, since each kind takes half a minute
 build build all -DCMAKE_BUILD_TYPE=Release -DAERIE_TEST_EVERY="${AERIE_TEST_EVERY:-24}" "-DAERIE_CUDA_ARCHS=75;90" \
     -DAERIE_FMA=$fma
-built=$?
+release=$?
+later build-san tests_of_parts -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,undefined -DAERIE_CUDA=OFF \
+    "-DAERIE_TEST_EVERY=${AERIE_TEST_EVERY:-96}" -DAERIE_FMA=$fma
+san=$!
 if ! wait $oracles; then
     tail -n 5 build/python.log
     echo "skip: not all Python packages could be had; tests that compare with them are skipped"
 fi
-[ $built = 0 ] && tests build
+built build $release && tests build
 
-# The real model; simulations, of which unit/controller_best runs a part; the work of a driver's compiler.
-too_long='laws/head_smollm2|unit/controller|kernels/radv'
+# The real model; simulations, of which unit/controller_best runs a part; the work of a driver's compiler; the Python packages
+# that golden/*_torch compare with.
+too_long='laws/head_smollm2|unit/controller|kernels/radv|golden/.*_torch'
 step "assertions, AddressSanitizer, UndefinedBehaviorSanitizer: units, kernels, laws, golden vectors, fuzz corpora"
-build build-san all -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,undefined -DAERIE_CUDA=OFF \
-    "-DAERIE_TEST_EVERY=${AERIE_TEST_EVERY:-96}" -DAERIE_FMA=$fma &&
-    tests build-san -R '^(unit|kernels|laws|golden|fuzz)/' -E "^($too_long)\$"
+wait $san
+san=$?
+# every 144th case: the ranks of a group are threads here
+later build-tsan "aerie mkmodel mkarch mklora unit_test_pool laws_test_task_laws laws_test_ranks_laws laws_test_follow_laws
+    app_test_run" "-DAERIE_TEST_EVERY=${AERIE_TEST_EVERY:-144}" \
+    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=thread -DAERIE_CUDA=OFF -DAERIE_EMU=OFF -DAERIE_FMA=$fma
+tsan=$!
+built build-san $san && tests build-san -R '^(unit|kernels|laws|golden|fuzz)/' -E "^($too_long)\$"
 
 step "ThreadSanitizer: the pool, requests from several threads, ranks of a group, generation by the program, and the server"
-# every 144th case: the ranks of a group are threads here
-build build-tsan "aerie mkmodel mkarch mklora unit_test_pool laws_test_task_laws laws_test_ranks_laws laws_test_follow_laws
-    app_test_run" "-DAERIE_TEST_EVERY=${AERIE_TEST_EVERY:-144}" \
-    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=thread -DAERIE_CUDA=OFF -DAERIE_EMU=OFF -DAERIE_FMA=$fma &&
+wait $tsan
+built build-tsan $? &&
     tests build-tsan -R '^(unit/pool|laws/(task|ranks|follow)_laws|app/run|serve/(basic|laws|limits|turns|conversations))$'
 
 step "the slowest tests, and those that were skipped and why"
