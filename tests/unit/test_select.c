@@ -107,14 +107,14 @@ static int32_t slot_of(const rows *x, uint32_t r, int32_t pos)
 /* The slots of the row's choice, in ascending order of their positions; how many. */
 static int32_t choose(const rig *g, const rows *x, uint32_t r, int32_t most, int32_t every, int32_t *out)
 {
+    double score[SLOTS];
     int32_t n = 0;
+    for (int32_t p = every - 1; p <= x->pos[r]; p += every)
+        score[p] = score_of(g->keys[slot_of(x, r, p)], x->q[r], x->weight[r]);
     for (int32_t p = every - 1; p <= x->pos[r]; p += every) {
-        const double own = score_of(g->keys[slot_of(x, r, p)], x->q[r], x->weight[r]);
         int32_t n_before = 0;
-        for (int32_t o = every - 1; o <= x->pos[r]; o += every) {
-            const double other = score_of(g->keys[slot_of(x, r, o)], x->q[r], x->weight[r]);
-            n_before += other > own || (other == own && o < p);
-        }
+        for (int32_t o = every - 1; o <= x->pos[r]; o += every)
+            n_before += score[o] > score[p] || (score[o] == score[p] && o < p);
         if (n_before < most) out[n++] = slot_of(x, r, p);
     }
     return n;
@@ -258,14 +258,13 @@ static void test_blocks(void **state)
 
 static int32_t choose_pools(const rig *g, const rows *x, uint32_t r, int32_t size, int32_t most, int32_t *out)
 {
+    double score[SLOTS];
     int32_t ends[SLOTS], n = 0, n_pools = (x->pos[r] + 1) / size;
+    for (int32_t b = 0; b < n_pools; b++)
+        score[b] = score_of(g->keys[slot_of(x, r, (b + 1) * size - 1)], x->q[r], x->weight[r]);
     for (int32_t b = 0; b < n_pools; b++) {
-        const double own = score_of(g->keys[slot_of(x, r, (b + 1) * size - 1)], x->q[r], x->weight[r]);
         int32_t n_before = 0;
-        for (int32_t o = 0; o < n_pools; o++) {
-            const double other = score_of(g->keys[slot_of(x, r, (o + 1) * size - 1)], x->q[r], x->weight[r]);
-            n_before += other > own || (other == own && o < b);
-        }
+        for (int32_t o = 0; o < n_pools; o++) n_before += score[o] > score[b] || (score[o] == score[b] && o < b);
         ends[b] = n_before < most;
     }
     for (int32_t p = 0; p <= x->pos[r]; p++)
