@@ -79,10 +79,11 @@ static double expected_gain(const ae_controller *c, const ae_network *net, doubl
     const uint32_t most = most_levels(c);
     const double n = c->n_drawing, plain = c->cost.plain;
     double rate[AERIE_MAX_DRAFT + 1], reach = 1, sum = 0, best = 0;
+    const ae_level_cost cost = ae_network_cost_at(&net->cost, n);
     ae_rates_by_depth(&net->rates, most, sway, rate);
     for (uint32_t k = 1; k <= most; k++) {
         sum += reach *= rate[k];
-        const double draft = ae_network_cost_of(&net->cost, n, k);
+        const double draft = ae_level_cost_of(cost, k);
         const double pass = ae_cost_pass(&c->cost, c->n_rows + n * k, sway > 0);
         const double seconds = c->cost.extra * (draft + pass) + net->upkeep;
         const double gain = (1 + sum) * plain / seconds;
@@ -320,8 +321,9 @@ static ae_option best_option(ae_controller *c, uint32_t n_most, double base, dou
         promise(c, c->order[m - 1], rate, most, sum);
         if (m < next && m < n_most) continue;
         next = m + 1 + m / 8;
+        const ae_level_cost cost = ae_network_cost_at(&c->net->cost, m);
         for (uint32_t k = 1; k <= most; k++) {
-            const double draft = ae_network_cost_of(&c->net->cost, m, k);
+            const double draft = ae_level_cost_of(cost, k);
             const double pass = ae_cost_pass(&c->cost, n_rows + (double)m * k, sway > 0);
             const double seconds = spent + c->cost.extra * (draft + pass);
             if ((base + sum[k]) / seconds <= best || n_rows + m * k > most_rows) continue;

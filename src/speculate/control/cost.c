@@ -201,10 +201,15 @@ bool ae_network_cost_known(const ae_network_cost *p)
     return p->first_now.n > 0;
 }
 
+ae_level_cost ae_network_cost_at(const ae_network_cost *p, double n)
+{
+    const double first = ae_line_at(&p->first_now, n);
+    return (ae_level_cost){first, p->level_now.n ? ae_line_at(&p->level_now, n) : first};
+}
+
 double ae_network_cost_of(const ae_network_cost *p, double n, uint32_t n_levels)
 {
-    const double first = ae_line_at(&p->first_now, n), level = ae_line_at(&p->level_now, n);
-    return first + (n_levels - 1) * (p->level_now.n ? level : first);
+    return ae_level_cost_of(ae_network_cost_at(p, n), n_levels);
 }
 
 double ae_network_cost_saw(ae_network_cost *p, uint32_t clock, uint32_t n, uint32_t n_levels, double first, double others)

@@ -85,7 +85,19 @@ double ae_cost_ngrams(const ae_cost *c, uint32_t n);
 void ae_network_cost_begin(ae_network_cost *p, uint32_t clock);
 /* Returns whether the cost has been measured. */
 bool ae_network_cost_known(const ae_network_cost *p);
-/* Expected seconds of a draft of n_levels levels for n sequences; 0 while the cost is unknown. */
+/* Expected seconds of drafts for some number of sequences. */
+typedef struct ae_level_cost {
+    double first, level; /* of the first level, and of each further one */
+} ae_level_cost;
+
+static inline double ae_level_cost_of(ae_level_cost cost, uint32_t n_levels)
+{
+    return cost.first + (n_levels - 1) * cost.level;
+}
+
+/* Expected seconds of drafts for n sequences; 0 while the cost is unknown. */
+ae_level_cost ae_network_cost_at(const ae_network_cost *p, double n);
+/* The same for n_levels levels. */
 double ae_network_cost_of(const ae_network_cost *p, double n, uint32_t n_levels);
 /* Records a draft of n_levels levels for n sequences: seconds of the first level, and of all others together, at the stored
  * speed. Returns what such a draft usually takes. */
