@@ -109,6 +109,10 @@ AERIE_API uint32_t aerie_model_rank(const aerie_model *model, uint32_t *n);
  * the first process frees its model. All processes load their adapters before, in the same order. Errors: ARGUMENT (this
  * process is the first, or alone), MEMORY, LIMIT, INTERNAL and UNSUPPORTED (the group has ended early, and why). */
 AERIE_API aerie_status aerie_model_follow(const aerie_model *model, uint32_t n_threads, aerie_error *error);
+/* Returns whether the devices of a model work, by waiting for a small piece of work on each GPU: a pass may have failed because
+ * one was lost. Any thread. Errors: INTERNAL (one was lost or hangs; the message is the driver's), MEMORY, LIMIT (it could not
+ * be tried). */
+AERIE_API aerie_status aerie_model_try_devices(const aerie_model *model, aerie_error *error);
 /* Describes in lines of text what each of n processes would hold of a model file; machines NULL: the defaults. *text is the
  * caller's (aerie_free). Errors: those of aerie_model_load. */
 AERIE_API aerie_status aerie_machines_describe(char **text, const char *path, const aerie_machines *machines, uint32_t n,

@@ -80,13 +80,15 @@ aerie_status ae_session_open_devices(ae_session_devices *d, const aerie_model_pa
     return status;
 }
 
-aerie_status ae_session_try_devices(const ae_session_devices *d, aerie_error *error)
+aerie_status aerie_model_try_devices(const aerie_model *model, aerie_error *error)
 {
+    AE_NEED(model, error);
+    const ae_session_devices *d = &model->devices;
     const ae_stream_options smallest = {.n_threads = 1, .max_rows = 1, .max_in = 32};
     for (uint32_t i = 0; i < d->n; i++) {
         const ae_backend_ops *ops = d->list[i]->ops;
         ae_stream *stream;
-        if (!strncmp(ops->name, "cpu", 3)) continue;
+        if (is_cpu(d->list[i])) continue;
         AE_TRY(ops->stream_create(d->list[i], &smallest, &stream, error));
         const aerie_status status = ops->sync(stream, error); /* waits for all that the device was given */
         ops->stream_free(stream);

@@ -204,9 +204,6 @@ aerie_status ae_session_check_memory(const ae_backend *backend, const char *what
 /* devices.c: opens the devices that the parameters ask for. Errors: ARGUMENT, and those of ae_backend_open. */
 aerie_status ae_session_open_devices(ae_session_devices *devices, const aerie_model_params *params, aerie_error *error);
 void ae_session_close_devices(ae_session_devices *devices);
-/* Returns whether the devices work, each of which may have been lost. Any thread. Errors: INTERNAL: one is lost; MEMORY, LIMIT:
- * it cannot be tried. */
-aerie_status ae_session_try_devices(const ae_session_devices *devices, aerie_error *error);
 /* Decides which layers lie where. Errors: ARGUMENT, UNSUPPORTED, LIMIT, MEMORY. */
 aerie_status ae_session_place(ae_split *split, const ae_session_devices *devices, const ae_model *model,
                               const aerie_model_params *params, aerie_error *error);

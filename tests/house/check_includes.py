@@ -35,7 +35,6 @@ app/bench/shapes.c:backend/backend.h app/bench/shapes.c:device/device.h app/benc
 app/bench/shapes.c:base/pool.h app/bench/shapes.c:quant/types.h
 app/shared/app.c:base/text.h app/shared/app.c:base/number.h app/cli/cpus.c:base/os.h
 app/serve/http/memory.c:base/os.h app/serve/models/models.c:formats/kind.h
-app/serve/models/lost.c:session/session_int.h
 app/serve/models/facts.c:formats/gguf.h app/serve/models/facts.c:convert/quantize/mix.h
 app/cli/options.h:session/test_drafters.h
 app/cli/version.c:backend/cpu/ref/kernels.h app/cli/version.c:formats/gguf.h

@@ -1,7 +1,7 @@
 /* lost.c - models whose device failed (models.h): they are loaded again, and rest if that does not help. */
 #define _POSIX_C_SOURCE 200809L
+#include "aerie_extra.h"
 #include "serve/models/models_int.h"
-#include "session/session_int.h" /* the devices of a model, which aerie.h does not offer */
 
 /* A failed pass is either that of a device that was lost, or the fault of a request, whose passes fail three times at most
  * (serve_ask_may_try). The device is tried to tell which. */
@@ -27,7 +27,7 @@ void serve_model_note_pass(serve_model *m, aerie_status status)
     unsigned n = atomic_load(&m->failed_points);
     while (status == AERIE_OK && n && n < MOST_POINTS && !atomic_compare_exchange_weak(&m->failed_points, &n, 0)) {}
     if (status != AERIE_ERROR_INTERNAL || n >= MOST_POINTS) return;
-    const aerie_status tried = ae_session_try_devices(&m->models.model->devices, NULL);
+    const aerie_status tried = aerie_model_try_devices(m->models.model, NULL);
     const unsigned points = tried == AERIE_OK ? POINTS_WORKS : tried == AERIE_ERROR_INTERNAL ? MOST_POINTS : POINTS_UNKNOWN;
     atomic_fetch_add(&m->failed_points, points);
 }
