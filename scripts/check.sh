@@ -4,7 +4,7 @@
 # ThreadSanitizer. Ends by naming the slowest tests, those that were skipped and, as the last line, `N passed, N failed`, which
 # is kept in build/count.txt.
 # Tests with many similar cases run every 24th case in the release build and every 96th or fewer under sanitizers, so that
-# the whole run takes 48 minutes on a quiet 2-core AMD EPYC VM (Zen 3); 25 are the aim.
+# the whole run takes 44 minutes on a quiet 2-core AMD EPYC VM (Zen 3); 25 are the aim.
 # `AERIE_TEST_EVERY=1 make check` runs all cases and takes hours.
 set -u
 cd "$(dirname "$0")/.." || exit
