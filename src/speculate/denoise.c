@@ -86,14 +86,12 @@ static aerie_status check_settings(const aerie_diffusion *d, aerie_error *error)
 
 aerie_status ae_denoise_check(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
 {
-    const ae_model *model = ae_engine_net(spec->engine)->model;
-    const char *arch = model->hparams.arch;
+    const char *arch = ae_engine_net(spec->engine)->model->hparams.arch;
     ae_draw draw;
     if (spec->denoiser->mask < 0)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: a model of architecture %s needs a mask token to generate text, but the file does not name one "
-                       "(tokenizer.ggml.mask_token_id); set it with --override-kv tokenizer.ggml.mask_token_id=int:ID",
-                       ae_gguf_path(model->gguf), arch);
+                       "a model of architecture %s needs a mask token to generate text, but its file does not name one "
+                       "(tokenizer.ggml.mask_token_id); set it with --override-kv tokenizer.ggml.mask_token_id=int:ID", arch);
     if (request->grammar)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
                        "a grammar (or a schema, or forced tool calls) needs a model that generates from left to right; one of "
