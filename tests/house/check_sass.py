@@ -28,6 +28,13 @@ JOBS = 256
 KNOWN = {("ae_experts_f32", "*"): 24}
 # Turing's kernels may have as many registers, but the compiler uses them less well there.
 KNOWN.update({("ae_group", "75"): 16, ("ae_wkv7_steps_64", "75"): 240, ("ae_recur_steps_32", "75"): 24})
+# On these chips nothing was tuned. The products are those of one row, and spill 16 bytes.
+KNOWN.update({("ae_experts_f32", "80"): 48, ("ae_mma_mxfp4_1_1", "80"): 48, ("ae_mma_iq4_nl_1_1", "80"): 48,
+              ("ae_trail_rows", "80"): 20, ("ae_group", "80"): 16, ("ae_wkv7_steps_64", "80"): 256,
+              ("ae_wkv7_steps_32", "80"): 16, ("ae_attention_q8", "100"): 16})
+for chip in ("86", "89"):
+    KNOWN.update({("ae_mma_q4_1_1_1", chip): 48, ("ae_mma_q5_1_1_1", chip): 48, ("ae_group", chip): 16,
+                  ("ae_scan_steps_64", chip): 204, ("ae_wkv7_steps_32", chip): 40})
 
 
 def is_expert(name):
