@@ -80,9 +80,8 @@ static aerie_status resolve(const ae_model *m, const aerie_embedder_params *p, a
     const aerie_pooling pooling = p->pooling == AERIE_POOLING_AUTO ? ae_session_pooling(m) : p->pooling;
     if (!aerie_pooling_name(p->pooling)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "pooling %d is unknown", (int)p->pooling);
     if (pooling == AERIE_POOLING_RANK && !m->cls_out)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: pooling 'rank' needs a model with a classification head "
-                       "(cls.output.weight), such as a BERT reranker; mean, cls and last work with any model",
-                       ae_gguf_path(m->gguf));
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "pooling 'rank' needs a model with a classification head "
+                       "(cls.output.weight), such as a BERT reranker; mean, cls and last work with any model");
     if (p->normalize < -1 || p->normalize > MAX_P)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "normalize is %d; -1 to %d are possible", (int)p->normalize, MAX_P);
     *o = (ae_embed_options){.n_threads = p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(),
@@ -236,8 +235,7 @@ static aerie_status decide(aerie_embedder *e, const ae_media_prompt *prompt, con
     const ae_embed_text text = text_of(prompt);
     uint32_t n_options;
     if (text.n_media && m->hparams.encoder)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: the model decides about text, not about images",
-                       ae_gguf_path(m->gguf));
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the model decides about text, not about images");
     for (uint32_t i = 0; i < text.n; i++)
         if (text.tokens[i] < 0 && spans[i] != AE_SPAN_NONE)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "the span of position %u is %d, but it is a row of an image, which "
@@ -259,7 +257,7 @@ aerie_status aerie_embedder_decide(aerie_embedder *embedder, const aerie_chunk *
     const ae_model *m = embedder->model->model;
     ae_media_prompt text = {0};
     if (!m->decision)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: the model has no decision head", ae_gguf_path(m->gguf));
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the model has no decision head");
     aerie_status status = take_chunks(embedder, chunks, n_chunks, &text, error);
     if (status == AERIE_OK) status = decide(embedder, &text, spans, scores, n_scores, error);
     ae_media_prompt_free(&text);
@@ -278,8 +276,8 @@ aerie_status aerie_embedder_logits(aerie_embedder *embedder, const aerie_chunk *
     ae_media_prompt prompt = {0};
     AE_TRY(ae_session_check_decoder(m, error));
     if (m->hparams.denoises || m->hparams.crosses)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture %s does not continue a text token by token",
-                       ae_gguf_path(m->gguf), m->hparams.arch);
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "architecture %s does not continue a text token by token",
+                       m->hparams.arch);
     for (size_t i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= (int32_t)m->hparams.n_vocab)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu is %d; 0 to %u are possible", i, tokens[i],

@@ -554,7 +554,8 @@ class Basic(unittest.TestCase):
                       {"input": [10**9]}, {"input": "x", "dimensions": 70000}, {"input": "x", "encoding_format": "hex"},
                       {"input": "word " * 5000}):
             self.ask(wrong, 400, "/v1/embeddings")
-        self.ask({"query": "x", "documents": ["y"]}, 400, "/v1/rerank")  # this model is not a reranker
+        not_one = self.ask({"query": "x", "documents": ["y"]}, 400, "/v1/rerank").error  # this model is not a reranker
+        self.assertNotIn(".gguf", not_one)  # a client is not told where the file lies
         self.ask({"query": 1, "documents": ["y"]}, 400, "/v1/rerank")
 
     def test_metrics(self):
